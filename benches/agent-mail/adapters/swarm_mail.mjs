@@ -48,8 +48,13 @@ const operations = {
   async wait({ me, subject, seconds }) {
     const end = Date.now() + seconds * 1000;
     while (Date.now() < end) {
-      const inbox = await swarm.getSwarmInbox({ projectPath: project, agentName: me, unreadOnly: true });
-      if (inbox.messages.some((message) => message.subject === subject)) return { polled: true };
+      try {
+        const inbox = await swarm.getSwarmInbox({ projectPath: project, agentName: me, unreadOnly: true });
+        if (inbox.messages.some((message) => message.subject === subject)) return { polled: true };
+      } catch (error) {
+        // The database is locked while somebody writes; the reader looks again.
+        if (!String(error.message).includes("SQLITE_BUSY")) throw error;
+      }
       await new Promise((resolve) => setTimeout(resolve, 1));
     }
     throw new Refused("it did not come");
