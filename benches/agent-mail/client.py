@@ -45,6 +45,7 @@ class Adapter:
         self.scratch = setting.scratch / f"adapter-{os.urandom(4).hex()}"
         self.scratch.mkdir(parents=True)
         self.about: dict = {}
+        self.born: dict[int, str] = {}
         self._begin()
 
     def _begin(self) -> None:
@@ -61,7 +62,12 @@ class Adapter:
         setting = self.setting
         self.about = self.ask("start", root=str(setting.root), scratch=str(self.scratch), agents=setting.agents, mine=self.mine,
                               first=self.first)
+        self._remember()
         return self.about
+
+    def _remember(self) -> None:
+        """Notes which processes the program told, so that none is killed that only has the number of one of them."""
+        self.born = {pid: birth(pid) for pid in (self.about.get("processes") or {}).values()}
 
     def ask(self, operation: str, **arguments) -> dict:
         """Asks and returns the answer; a refusal is an error."""
@@ -117,7 +123,7 @@ class Adapter:
         run now, else the adapter itself, in which a library works."""
         processes = self.about.get("processes") or {}
         if sender in processes:
-            return [processes[sender]]
+            return [pid for pid in (processes[sender],) if birth(pid) == self.born[pid]]
         if self.about["way"] == "library":
             return [self.process.pid]
         return descendants(self.process.pid)
@@ -140,6 +146,7 @@ class Adapter:
             self.start()
         elif self.about.get("processes"):
             self.about["processes"] = self.ask("restart", me=sender)["processes"]
+            self._remember()
 
     def _reap(self) -> None:
         self.process.kill()
@@ -159,7 +166,7 @@ class Adapter:
 
     def kill(self) -> None:
         """Ends everything at once, as a loss of power does."""
-        pids = list((self.about.get("processes") or {}).values()) + descendants(self.process.pid)
+        pids = [pid for pid, born in self.born.items() if birth(pid) == born] + descendants(self.process.pid)
         self.process.kill()
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
@@ -184,6 +191,14 @@ def running(setting: Setting, mine: list[str], first: bool = False) -> Iterator[
     finally:
         adapter.stop()
         adapter.kill()
+
+
+def birth(pid: int) -> str:
+    """The moment at which a process began, or "" if there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]
+    except OSError:
+        return ""
 
 
 def descendants(pid: int) -> list[int]:

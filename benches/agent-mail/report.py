@@ -2,7 +2,6 @@
 
 import math
 import re
-from pathlib import Path
 from xml.sax.saxutils import escape
 
 import programs

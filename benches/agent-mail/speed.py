@@ -153,7 +153,7 @@ def looking(clients: list[Client], sizes: Sizes) -> tuple:
 def memory(adapters: list[Adapter]) -> dict:
     """The memory of the program's processes while nothing happens, shared memory counted in part."""
     time.sleep(1.0)
-    pids = [pid for adapter in adapters for pid in (adapter.about.get("processes") or {}).values()]
+    pids = {pid for adapter in adapters for pid in (adapter.about.get("processes") or {}).values()}
     total = 0
     for pid in pids:
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():

@@ -27,6 +27,12 @@ def command(words: list, text: str | None = None, env: dict[str, str] | None = N
     return done.stdout
 
 
+def packaged(name: str) -> str:
+    """Returns the name and version of a package of the benchmark's Python."""
+    code = f"import importlib.metadata as m; print(m.version({name!r}))"
+    return f"{name} {command([Path(os.environ['AGENT_MAIL_VENV']) / 'bin/python', '-c', code]).strip()}"
+
+
 class Transcript:
     """The commands of an agent's session and what they print, run by a shell in the agent's home."""
 

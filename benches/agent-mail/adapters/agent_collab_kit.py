@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 
-from adapter import Refused, Transcript, command, serve  # noqa: E402
+from adapter import Refused, Transcript, command, packaged, serve  # noqa: E402
 
 BIN = Path(os.environ["AGENT_MAIL_VENV"]) / "bin"
 
@@ -20,7 +20,7 @@ class AgentCollabKit:
     """Each operation is a command. `send` has one recipient; `inbox` shows whole messages until they are acknowledged."""
 
     def version(self) -> dict:
-        return {"program": command([BIN / "python", "-c", "import importlib.metadata as m; print('agent-collab-kit', m.version('agent-collab-kit'))"]).strip()}
+        return {"program": packaged("agent-collab-kit")}
 
     def start(self, root: str, **_) -> dict:
         self.db = Path(root) / "team.db"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 
-from adapter import Refused, Transcript, command, serve  # noqa: E402
+from adapter import Refused, Transcript, command, packaged, serve  # noqa: E402
 
 BIN = Path(os.environ["AGENT_MAIL_VENV"]) / "bin"
 ALL = "1000000"
@@ -25,7 +25,7 @@ class AgentMailCli:
     """Each operation is a command. `send` has one recipient."""
 
     def version(self) -> dict:
-        return {"program": command([BIN / "python", "-c", "import importlib.metadata as m; print('agent-mail-cli', m.version('agent-mail-cli'))"]).strip()}
+        return {"program": packaged("agent-mail-cli")}
 
     def start(self, root: str, **_) -> dict:
         self.root = Path(root)

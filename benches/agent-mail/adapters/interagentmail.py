@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 
-from adapter import Refused, Transcript, command, serve  # noqa: E402
+from adapter import Refused, Transcript, command, packaged, serve  # noqa: E402
 
 BIN = Path(os.environ["AGENT_MAIL_VENV"]) / "bin"
 LINE = re.compile(r"^(\S+) \[(read|new)\] \[\w+\] \S+ from .* <(\S+)>: (.*)$", re.MULTILINE)
@@ -20,7 +20,7 @@ class InterAgentMail:
     """Each operation is a command. An agent is named by the folder of its project."""
 
     def version(self) -> dict:
-        return {"program": command([BIN / "python", "-c", "import importlib.metadata as m; print('cgl-interagentmail', m.version('cgl-interagentmail'))"]).strip()}
+        return {"program": packaged("cgl-interagentmail")}
 
     def start(self, root: str, agents: list[str], **_) -> dict:
         self.root = Path(root)

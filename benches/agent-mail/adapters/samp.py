@@ -19,7 +19,7 @@ class Samp:
     """Each operation opens the logs anew, as a command would."""
 
     def version(self) -> dict:
-        return {"program": "SAMP, 40 lines of Python"}
+        return {"program": "a small writer in Python"}
 
     def start(self, root: str, agents: list[str], **_) -> dict:
         self.store = Path(root) / "store"
@@ -68,7 +68,7 @@ class Samp:
 
     def session(self, me: str) -> dict:
         shell = Transcript(self.store)
-        writer = f"python3 -B ~/samp"
+        writer = "python3 -B ~/samp"
         os.symlink(WRITER, self.store / "samp")
         listed = [json.loads(line) for line in shell.run(f"{writer} list {me}").splitlines()]
         for record in listed[:3]:
