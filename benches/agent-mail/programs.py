@@ -13,6 +13,8 @@ TOOLS = ROOT / "target/agent-mail"
 
 # A run is repeated with the same versions.
 PYTHON = ["agentazall==1.0.24", "agent-mail-cli==0.5.1", "agent-collab-kit==0.1.2", "cgl-interagentmail==1.4.0"]
+# This one wants Python 3.12 or newer; without one, it is left out.
+NEWER_PYTHON = ["agent-inbox[clients]==0.34.0"]
 NODE = ["swarm-mail@1.11.2", "gpt-tokenizer@4.0.0"]
 
 
@@ -45,6 +47,7 @@ ALL = [
     Program("agent-mail-cli", "agent-mail-cli", "MIT", ("agent_mail_cli.py",)),
     Program("agent-collab-kit", "agent-collab-kit", "MIT", ("agent_collab_kit.py",)),
     Program("interagentmail", "InterAgentMail", "MIT", ("interagentmail.py",)),
+    Program("agent-inbox", "agent-inbox", "GPL-3.0-or-later", ("agent_inbox.py",)),
     Program("swarm-mail", "swarm-mail", "MIT", ("swarm_mail.mjs",)),
 ]
 
@@ -60,12 +63,12 @@ def command_line(program: Program) -> list[str]:
 
 def environment(msgfs: Path) -> dict[str, str]:
     """The variables that tell an adapter where the programs are."""
-    return {"AGENT_MAIL_VENV": str(TOOLS / "venv"), "AGENT_MAIL_NODE": str(TOOLS / "node"), "AGENT_MAIL_MSGFS": str(msgfs)}
+    return {"AGENT_MAIL_VENV": str(TOOLS / "venv"), "AGENT_MAIL_NEWER": str(TOOLS / "newer"), "AGENT_MAIL_NODE": str(TOOLS / "node"), "AGENT_MAIL_MSGFS": str(msgfs)}
 
 
 def install() -> None:
     """Puts the programs below target/agent-mail, once for each list of versions."""
-    done, wanted = TOOLS / "installed", "\n".join(PYTHON + NODE)
+    done, wanted = TOOLS / "installed", "\n".join(PYTHON + NEWER_PYTHON + NODE)
     if done.exists() and done.read_text() == wanted:
         return
     print(f"installing {', '.join(PYTHON + NODE)} below {TOOLS} ...", file=sys.stderr, flush=True)
@@ -74,10 +77,28 @@ def install() -> None:
     if not (venv / "bin/pip").exists():
         subprocess.run([sys.executable, "-m", "venv", venv], check=True)
     subprocess.run([venv / "bin/pip", "install", "--quiet", "--disable-pip-version-check", *PYTHON], check=True)
+    if newer := newer_python():
+        subprocess.run([newer, "-m", "venv", TOOLS / "newer"], check=True)
+        subprocess.run([TOOLS / "newer/bin/pip", "install", "--quiet", "--disable-pip-version-check", *NEWER_PYTHON], check=True)
     node.mkdir(exist_ok=True)
     (node / "package.json").write_text('{"private": true}\n')
     subprocess.run(["npm", "install", "--silent", "--ignore-scripts", "--no-audit", "--no-fund", *NODE], cwd=node, check=True)
     done.write_text(wanted)
+
+
+def newer_python() -> str | None:
+    """A Python of 3.12 or newer that runs here."""
+    kept = sorted(Path.home().glob(".pyenv/versions/3.*/bin/python3"), reverse=True)
+    for candidate in (sys.executable, *(shutil.which(f"python3.{minor}") for minor in (14, 13, 12)), *map(str, kept)):
+        code = "import sys; sys.exit(sys.version_info < (3, 12))"
+        if candidate and subprocess.run([candidate, "-c", code], capture_output=True, check=False).returncode == 0:
+            return candidate
+    return None
+
+
+def can_run(program: Program) -> bool:
+    """Whether what the program needs could be installed."""
+    return program.name != "agent-inbox" or (TOOLS / "newer/bin/agent-inbox").exists()
 
 
 def missing_tools() -> list[str]:
