@@ -119,8 +119,8 @@ class Adapter:
         return f"{self.setting.program.name}: the adapter has ended: {said[-500:]}"
 
     def victims(self, sender: str) -> list[int]:
-        """The processes of the program that do a send: the sender's own if the adapter told it, else the commands that
-        run now, else the adapter itself, in which a library works."""
+        """Returns the processes of the program that do a send: the sender's own if the adapter told it, else the adapter
+        itself if it uses a library, else the commands that run now."""
         processes = self.about.get("processes") or {}
         if sender in processes:
             return [pid for pid in (processes[sender],) if birth(pid) == self.born[pid]]
@@ -176,14 +176,14 @@ class Adapter:
             subprocess.run(["fusermount3", "-uz", mount], capture_output=True, check=False)
 
     def mounts(self) -> list[str]:
-        """The mount points below the adapter's own folder."""
+        """Returns the mount points below the adapter's own folder."""
         lines = Path("/proc/self/mounts").read_text().splitlines()
         return [line.split()[1] for line in lines if line.split()[1].startswith(str(self.scratch))]
 
 
 @contextlib.contextmanager
 def running(setting: Setting, mine: list[str], first: bool = False) -> Iterator[Adapter]:
-    """An adapter whose program is ready; all is ended afterwards."""
+    """Starts an adapter and its program, and ends both afterwards."""
     adapter = Adapter(setting, mine, first)
     try:
         adapter.start()
@@ -194,7 +194,7 @@ def running(setting: Setting, mine: list[str], first: bool = False) -> Iterator[
 
 
 def birth(pid: int) -> str:
-    """The moment at which a process began, or "" if there is none."""
+    """Returns the moment at which a process began, or "" if there is none."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]
     except OSError:
@@ -202,7 +202,7 @@ def birth(pid: int) -> str:
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes that a process has started, and those that they have."""
+    """Returns the processes that a process has started, and those that they have."""
     found = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""What a program loses, doubles and believes, when it is killed, its disk is full, its power is cut, or somebody lies."""
+"""Scenarios in which a program can lose, double or believe: kills, a full disk, a cut of power, forgeries, a day away."""
 
 import itertools
 import os
@@ -30,7 +30,7 @@ class Round:
         self.dice = random.Random(7)
 
     def message(self) -> dict:
-        """A new message, which carries its number."""
+        """Makes a new message, which carries its number."""
         number, subject = self.ledger.subject()
         return {"number": number, "to": [self.dice.choice(READERS)],
                 "request": {"subject": subject, "text": f"{BODY * 6}{number}", "key": f"key-{number}"}}
@@ -55,7 +55,7 @@ class Round:
 
 
 def counted(setting: Setting, ledger: Ledger) -> dict:
-    """What the readers are shown by a program that starts anew."""
+    """Counts with a program that starts anew."""
     with running(setting, READERS) as readers:
         return ledger.count(shown_by(readers, READERS))
 
@@ -217,7 +217,7 @@ def one_cut(setting: Setting, disk: disks.Disk, seconds: float) -> dict:
 
 
 def shown_by_all(setting: Setting):
-    """What the readers are shown."""
+    """Returns what the readers are shown."""
     with running(setting, READERS) as readers:
         return shown_by(readers, READERS)
 
@@ -265,7 +265,7 @@ def forged(setting: Setting, _: Sizes) -> dict:
 
 
 def look(reader: Adapter, me: str, number: int, victim: str) -> str | None:
-    """The mark with which a message of the victim is shown, or nothing if it is not shown within two seconds."""
+    """Returns the mark with which a message of the victim is shown, or nothing if it is not shown within two seconds."""
     end = time.monotonic() + 2.0
     while time.monotonic() < end:
         for message in reader.insist("everything", me=me)["messages"]:
@@ -283,7 +283,7 @@ def kept_back(reader: Adapter, me: str, number: int) -> str:
 
 
 def away(setting: Setting, sizes: Sizes) -> dict:
-    """A reader comes back after a day: by the clock of the program it is the next day."""
+    """Lets a reader come back after a day: by the clock of the program it is the next day."""
     made(setting)
     me, ledger = READERS[0], Ledger(itertools.count())
     with running(setting, [SENDER]) as adapter:

@@ -26,7 +26,7 @@ def _run(*words: str | Path) -> None:
 
 @contextlib.contextmanager
 def small(parent: Path, size: int) -> Iterator[Path]:
-    """A file system in memory with this many bytes."""
+    """Mounts a file system in memory with this many bytes."""
     folder = Path(tempfile.mkdtemp(prefix="small-", dir=parent))
     _run("mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", folder)
     try:
@@ -73,7 +73,7 @@ class Disk:
 
 @contextlib.contextmanager
 def disk(parent: Path) -> Iterator[Disk]:
-    """A disk that can be cut; nothing of it stays."""
+    """Makes a disk that can be cut; nothing of it stays."""
     with tempfile.TemporaryDirectory(prefix="power-", dir=parent, ignore_cleanup_errors=True) as folder:
         made = Disk(Path(folder))
         try:

@@ -1,4 +1,4 @@
-"""What was accepted, and what became of it."""
+"""A record of what was accepted and of what became of it."""
 
 import itertools
 import re
@@ -20,7 +20,7 @@ class Ledger:
     refused: set[tuple[int, str]] = field(default_factory=set)
 
     def subject(self) -> tuple[int, str]:
-        """The number of a new message, and the subject that tells it."""
+        """Returns the number of a new message, and the subject that tells it."""
         number = next(iter(self.numbers))
         return number, f"m{number:06} review the parser"
 
@@ -36,7 +36,7 @@ class Ledger:
 
 
 def shown_by(adapter: Adapter, names: Iterable[str]) -> Counter[tuple[int, str]]:
-    """How often each message is shown to each of these, read or not."""
+    """Counts how often each message is shown to each of these, read or not."""
     shown: Counter[tuple[int, str]] = Counter()
     for name in names:
         for message in adapter.insist("everything", me=name)["messages"]:

@@ -53,7 +53,7 @@ ALL = [
 
 
 def command_line(program: Program) -> list[str]:
-    """The command that starts an adapter: of this folder by its ending, else as it is."""
+    """Returns the command that starts an adapter: one of this folder by its ending, another as it is."""
     name, *rest = program.words
     path = HERE / "adapters" / name
     if name.endswith(".py"):
@@ -62,7 +62,7 @@ def command_line(program: Program) -> list[str]:
 
 
 def environment(msgfs: Path) -> dict[str, str]:
-    """The variables that tell an adapter where the programs are."""
+    """Returns the variables that tell an adapter where the programs are."""
     return {"AGENT_MAIL_VENV": str(TOOLS / "venv"), "AGENT_MAIL_NEWER": str(TOOLS / "newer"), "AGENT_MAIL_NODE": str(TOOLS / "node"), "AGENT_MAIL_MSGFS": str(msgfs)}
 
 
@@ -87,7 +87,7 @@ def install() -> None:
 
 
 def newer_python() -> str | None:
-    """A Python of 3.12 or newer that runs here."""
+    """Finds a Python of 3.12 or newer that runs here."""
     kept = sorted(Path.home().glob(".pyenv/versions/3.*/bin/python3"), reverse=True)
     for candidate in (sys.executable, *(shutil.which(f"python3.{minor}") for minor in (14, 13, 12)), *map(str, kept)):
         code = "import sys; sys.exit(sys.version_info < (3, 12))"
@@ -97,12 +97,12 @@ def newer_python() -> str | None:
 
 
 def can_run(program: Program) -> bool:
-    """Whether what the program needs could be installed."""
+    """Tells if what the program needs could be installed."""
     return program.name != "agent-inbox" or (TOOLS / "newer/bin/agent-inbox").exists()
 
 
 def missing_tools() -> list[str]:
-    """The Debian packages that a run needs and that are not here."""
+    """Returns the Debian packages that a run needs and that are not here."""
     needed = {"mdeliver": "mblaze", "faketime": "faketime", "strace": "strace", "npm": "npm", "node": "nodejs", "openssl": "openssl",
               "fusermount3": "fuse3", "mkfs.ext4": "e2fsprogs"}
     os.environ["PATH"] += ":/usr/sbin:/sbin"

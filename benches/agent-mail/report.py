@@ -14,13 +14,13 @@ WAYS = {"name": "own program, another's name", "bare": "by hand, unsigned", "sig
 
 
 def ordered(results: dict) -> list[tuple[str, dict]]:
-    """The programs in the order of the list, then those of others."""
+    """Sorts the programs as in the list; those of others come last."""
     known = [program.name for program in programs.ALL]
     return sorted(results["programs"].items(), key=lambda item: known.index(item[0]) if item[0] in known else len(known))
 
 
 def duration(seconds: float) -> str:
-    """A time with three digits."""
+    """Formats a time with three digits."""
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if seconds >= size:
             break
@@ -29,22 +29,22 @@ def duration(seconds: float) -> str:
 
 
 def pair(times: dict | None) -> str:
-    """A median and a 99th percentile."""
+    """Formats a median and a 99th percentile."""
     return f"{duration(times['median'])} / {duration(times['p99'])}" if times else "–"
 
 
 def size(count: float) -> str:
-    """Bytes for people."""
+    """Formats bytes for people."""
     return f"{count / 1e6:.1f} MB" if count else "0"
 
 
 def bold(count: int) -> str:
-    """A number that stands out if it is not zero."""
+    """Formats a number that stands out if it is not zero."""
     return f"**{count:,}**" if count else "0"
 
 
 def outcome(found: dict | None) -> str:
-    """What was lost and doubled of what was accepted."""
+    """Formats what was lost and doubled of what was accepted."""
     if not found:
         return "–"
     if "failed" in found:
@@ -58,19 +58,19 @@ def outcome(found: dict | None) -> str:
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
-    """A table of Markdown; the first column is text."""
+    """Formats a table of Markdown; the first column is text."""
     lines = ["| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
 
 
 def got(result: dict, name: str) -> dict:
-    """A scenario, or nothing if it was not measured or failed."""
+    """Returns a scenario, or nothing if it was not measured or failed."""
     found = result.get(name) or {}
     return {} if "failed" in found else found
 
 
 def losses(results: dict) -> str:
-    """The table of what was lost."""
+    """Writes the table of losses."""
     rows = []
     for _, result in ordered(results):
         forged, away, work = got(result, "forged"), got(result, "away"), got(result, "workload")
@@ -84,7 +84,7 @@ def losses(results: dict) -> str:
 
 
 def speeds(results: dict) -> str:
-    """The table of times."""
+    """Writes the table of times."""
     rows = []
     for _, result in ordered(results):
         if not (work := got(result, "workload")):
@@ -97,7 +97,7 @@ def speeds(results: dict) -> str:
 
 
 def costs(results: dict) -> str:
-    """The table of what a program costs."""
+    """Writes the table of costs."""
     rows = []
     for _, result in ordered(results):
         work, tokens, away = got(result, "workload"), got(result, "tokens"), got(result, "away")
@@ -111,7 +111,7 @@ def costs(results: dict) -> str:
 
 
 def forgeries(results: dict) -> str:
-    """The table of forgeries."""
+    """Writes the table of forgeries."""
     rows = []
     for _, result in ordered(results):
         if forged := got(result, "forged"):
@@ -121,7 +121,7 @@ def forgeries(results: dict) -> str:
 
 
 def versions(results: dict) -> str:
-    """The table of programs."""
+    """Writes the table of programs."""
     rows = []
     for _, result in ordered(results):
         work = got(result, "workload")
@@ -132,13 +132,13 @@ def versions(results: dict) -> str:
 
 
 def loads(result: dict) -> str:
-    """How busy the machine was before each scenario; the benchmark's own work of the last minute counts, too."""
+    """Formats how busy the machine was before the scenarios; the benchmark's own work of the last minute counts, too."""
     found = [scenario["load"] for scenario in result.values() if isinstance(scenario, dict) and "load" in scenario]
     return f"{min(found):.1f} to {max(found):.1f}" if found else "–"
 
 
 def tables(results: dict) -> str:
-    """All tables."""
+    """Writes all tables."""
     machine = results["machine"]
     about = (f"{machine['cores']} × {machine['cpu']}, Linux {machine['kernel']}, {machine['file_system']}, Python {machine['python']}"
              if machine else "")
@@ -184,14 +184,14 @@ STYLE = """
 
 
 def picture(width: int, height: int, title: str, parts: list[str]) -> str:
-    """A whole SVG."""
+    """Writes a whole SVG."""
     head = (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" '
             f'aria-labelledby="title">\n<title id="title">{escape(title)}</title>\n<style>{STYLE}</style>\n')
     return head + "\n".join(parts) + "\n</svg>\n"
 
 
 def shares(result: dict) -> list[tuple[int, int] | None]:
-    """What each column of the picture counts, and of how many."""
+    """Returns the counts of the columns of the picture, each with its whole."""
     cells: list[tuple[int, int] | None] = []
     for name in ("kills", "full", "power"):
         found = got(result, name)
@@ -203,7 +203,7 @@ def shares(result: dict) -> list[tuple[int, int] | None]:
 
 
 def draw_losses(results: dict) -> str:
-    """A ring for each program and scenario: green if nothing was lost, filled with red by the share that was."""
+    """Draws a ring for each program and scenario: green if nothing was lost, filled with red by the share that was."""
     left, step, top, row = 230, 84, 66, 30
     heads = ["killed:\nlost", "killed:\ndoubled", "disk full:\nlost", "disk full:\ndoubled", "power cut:\nlost", "power cut:\ndoubled",
              "forged,\nshown", "a day away:\nnot listed"]
@@ -229,7 +229,7 @@ def draw_losses(results: dict) -> str:
 
 
 def draw_speeds(results: dict) -> str:
-    """Two lines for each program, from the median to the 99th percentile: a send, and an arrival."""
+    """Draws two lines for each program, from the median to the 99th percentile: a send, and an arrival."""
     left, right, top, row = 230, 780, 56, 34
     rows = [(result["title"], got(result, "workload")) for _, result in ordered(results) if got(result, "workload")]
     first, last = -4, 1

@@ -16,7 +16,7 @@ SIZES = replace(Sizes.quick(), arrivals=2, kills=6)
 
 
 def outcome(words: tuple[str, ...], parent: Path) -> dict:
-    """The scenarios that need neither root nor a package."""
+    """Runs the scenarios that need neither root nor a package."""
     program = programs.Program("lossy", "lossy", "", words)
     result: dict = {"title": " ".join(words)}
     for name, work in (("workload", speed.workload), ("kills", damage.kills), ("forged", damage.forged), ("away", damage.away)):

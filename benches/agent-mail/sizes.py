@@ -1,4 +1,4 @@
-"""How much of everything."""
+"""Sizes of a run."""
 
 from dataclasses import dataclass
 
@@ -25,6 +25,6 @@ class Sizes:
 
     @classmethod
     def quick(cls) -> "Sizes":
-        """Enough to see that everything works, not enough to learn anything."""
+        """Returns sizes that are enough to see that everything works, and not enough to learn anything."""
         return cls(agents=8, clients=4, seed=16, messages=40, reads=2, starts=1, arrivals=5, arrival_seconds=10, kills=10,
                    kill_seconds=60, full=80, cuts=2, away=30)

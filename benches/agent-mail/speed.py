@@ -1,4 +1,4 @@
-"""How fast a program is, with many agents at once, and what it costs."""
+"""Measurements of the speed of a program, with many agents at once, and of its costs."""
 
 import itertools
 import json
@@ -25,7 +25,7 @@ SYNCS = "fsync,fdatasync,sync_file_range,syncfs,sync,msync"
 
 
 def quantiles(times: list[float]) -> dict[str, float] | None:
-    """The median and the 99th percentile of times, in seconds."""
+    """Returns the median and the 99th percentile of times, in seconds."""
     if not times:
         return None
     ordered = sorted(times)
@@ -66,7 +66,7 @@ class Client:
         return message
 
     def step(self) -> None:
-        """One message: to one agent, to four, or an answer to one that waits."""
+        """Sends one message: to one agent, to four, or an answer to one that waits."""
         sender, kind = self.dice.choice(self.adapter.mine), self.dice.random()
         if kind < 0.25 and self.waiting:
             me, ident = self.waiting.pop()
@@ -99,7 +99,7 @@ def together(clients: list[Client], todo: int) -> float:
 
 
 def workload(setting: Setting, sizes: Sizes) -> dict:
-    """Many agents: first the seed, then messages by all clients at once, with answers and groups."""
+    """Runs many agents: first the seed, then messages by all clients at once, with answers and groups."""
     agents = [f"agent{number:02}" for number in range(sizes.agents)]
     setting.agents = [*agents, WATCHER, HERALD]
     result: dict = {}
@@ -133,7 +133,7 @@ def workload(setting: Setting, sizes: Sizes) -> dict:
 
 
 def looking(clients: list[Client], sizes: Sizes) -> tuple:
-    """Lists, reads and searches, one after the other, in mailboxes that are full."""
+    """Measures lists, reads and searches, one after the other, in mailboxes that are full."""
     lists, searches = [], []
     for client in clients:
         client.reads.clear()
@@ -151,7 +151,7 @@ def looking(clients: list[Client], sizes: Sizes) -> tuple:
 
 
 def memory(adapters: list[Adapter]) -> dict:
-    """The memory of the program's processes while nothing happens, shared memory counted in part."""
+    """Returns the memory of the program's processes while nothing happens, shared memory counted in part."""
     time.sleep(1.0)
     pids = {pid for adapter in adapters for pid in (adapter.about.get("processes") or {}).values()}
     total = 0
@@ -163,7 +163,7 @@ def memory(adapters: list[Adapter]) -> dict:
 
 
 def start_up(setting: Setting, me: str, sizes: Sizes) -> float:
-    """Seconds from nothing that runs to the first list of a full mailbox; the adapter itself runs already."""
+    """Returns the seconds from nothing that runs to the first list of a full mailbox; the adapter itself runs already."""
     times = []
     for _ in range(sizes.starts):
         adapter = Adapter(setting, [me])
@@ -180,7 +180,7 @@ def start_up(setting: Setting, me: str, sizes: Sizes) -> float:
 
 
 def arrivals(setting: Setting, sizes: Sizes) -> tuple:
-    """Times from the beginning of a send until a reader who waits has the message, and the syncs of a send."""
+    """Measures the times from the beginning of a send until a reader who waits has the message, and the syncs of a send."""
     times, polled, deadline = [], False, time.monotonic() + sizes.arrival_seconds
     ledger = Ledger(itertools.count(900_000))
     dice = random.Random(1)
@@ -203,7 +203,7 @@ def arrivals(setting: Setting, sizes: Sizes) -> tuple:
 
 
 def count_syncs(herald: Adapter, ledger: Ledger) -> float | None:
-    """Calls a send that ask for durability, as strace sees them in the program and its adapter."""
+    """Counts the calls a send that ask for durability, as strace sees them in the program and its adapter."""
     sends, pids = 5, [herald.process.pid, *(herald.about.get("processes") or {}).values()]
     log = herald.scratch / "syncs"
     words = ["strace", "-f", "-qq", "-e", f"trace={SYNCS}", "-o", log]
@@ -226,7 +226,7 @@ def count_syncs(herald: Adapter, ledger: Ledger) -> float | None:
 
 
 def tokens(setting: Setting) -> dict:
-    """Tokens that an agent writes and reads to look at its mail, read three messages and answer one."""
+    """Counts the tokens that an agent writes and reads to look at its mail, read three messages and answer one."""
     setting.agents = ["anna", "bob"]
     texts = [f"Step {number} is done. {BODY}" for number in (1, 2, 3)]
     with running(setting, [], first=True):

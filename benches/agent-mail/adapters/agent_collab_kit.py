@@ -75,7 +75,7 @@ class AgentCollabKit:
         return {"steps": shell.steps}
 
     def stop(self) -> None:
-        """Nothing runs."""
+        """Ends nothing, because nothing runs."""
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ class AgentInbox:
             self.note.write_text(json.dumps(self.hub))
 
     def _runs(self) -> bool:
-        """Whether the noted process is the hub; after a cut of power it is some other, or none."""
+        """Tells if the noted process is the hub; after a cut of power it is some other, or none."""
         with contextlib.suppress(OSError):
             return b"agent-inbox" in Path(f"/proc/{self.hub['pid']}/cmdline").read_bytes() and self._listens()
         return False

@@ -91,7 +91,7 @@ class AgentMailCli:
         return {"steps": shell.steps}
 
     def stop(self) -> None:
-        """Nothing runs."""
+        """Ends nothing, because nothing runs."""
 
 
 if __name__ == "__main__":

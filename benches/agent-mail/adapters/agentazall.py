@@ -102,7 +102,7 @@ class AgentAZAll:
         return {"steps": shell.steps}
 
     def stop(self) -> None:
-        """Nothing runs."""
+        """Ends nothing, because nothing runs."""
 
 
 if __name__ == "__main__":

@@ -99,7 +99,7 @@ def _append(log: Path, record: dict) -> None:
 
 
 def _boxes(kind: str, store: Path, to: str) -> list[Path]:
-    """The folders in which mail to somebody arrives."""
+    """Returns the folders in which mail to somebody arrives."""
     match kind:
         case "agentazall":
             return [store / "mailboxes" / (to + HOST)]

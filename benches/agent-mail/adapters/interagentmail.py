@@ -82,7 +82,7 @@ class InterAgentMail:
         return {"steps": shell.steps}
 
     def stop(self) -> None:
-        """Nothing runs."""
+        """Ends nothing, because nothing runs."""
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ class Lossy:
         self.send(victim, [to], subject, text, os.urandom(8).hex())
 
     def stop(self) -> None:
-        """Nothing runs."""
+        """Ends nothing, because nothing runs."""
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ class Store:
                 meta.write_text(json.dumps({"version": 1, "agents": agents}))
 
     def _make_samp(self, name: str) -> None:
-        """The folder is enough."""
+        """Makes nothing: the folder is enough."""
 
     def _make_agentazall(self, name: str) -> None:
         config = self.folder / name / "config.json"
@@ -74,7 +74,7 @@ class Store:
                 (self.folder / name / folder / part).mkdir(parents=True, exist_ok=True)
 
     def config(self, me: str, agents: list[str]) -> str:
-        """The configuration of an agent."""
+        """Returns the configuration of an agent."""
         folder = self.folder / me if self.kind in ("agentazall", "maildir") else self.folder
         text = f'me = "{me}"\nunknown_recipient = "accept"\n[[store]]\nkind = "{self.kind}"\ndir = "{folder}"\n'
         if self.kind == "maildir":
@@ -237,7 +237,7 @@ class Msgfs:
 
     @staticmethod
     def _short(said: str) -> str:
-        """The first eight characters of the id; a long id has a name of its own, so its whole id is used."""
+        """Returns the first eight characters of the id; a long id has a name of its own, so its whole id is used."""
         ident = re.search(r"^Message-ID: <(.*)@", said, re.MULTILINE)[1]
         return ident[:8] if re.fullmatch(r"[0-9a-f]{8,}", ident) else ident
 

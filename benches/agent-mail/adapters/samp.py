@@ -77,7 +77,7 @@ class Samp:
         return {"steps": shell.steps}
 
     def stop(self) -> None:
-        """Nothing runs."""
+        """Ends nothing, because nothing runs."""
 
 
 if __name__ == "__main__":
