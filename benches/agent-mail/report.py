@@ -126,9 +126,9 @@ def versions(results: dict) -> str:
     for _, result in ordered(results):
         work = got(result, "workload")
         rows.append([result["title"], work.get("program", "–"), result.get("licence", ""), work.get("way", "–"),
-                     "yes" if work.get("keys") else "no" if work else "–",
+                     "yes" if work.get("keys") else "no" if work else "–", f"{result['sizes']['messages']:,}" if "sizes" in result else "–",
                      loads(result), result.get("date", "")])
-    return table(["program", "version", "licence", "works as", "a repeat is harmless (key)", "load of the machine", "measured"], rows)
+    return table(["program", "version", "licence", "works as", "a repeat is harmless (key)", "messages of the workload", "load of the machine", "measured"], rows)
 
 
 def loads(result: dict) -> str:
@@ -142,8 +142,6 @@ def tables(results: dict) -> str:
     machine = results["machine"]
     about = (f"{machine['cores']} × {machine['cpu']}, Linux {machine['kernel']}, {machine['file_system']}, Python {machine['python']}"
              if machine else "")
-    if results.get("quick"):
-        about += "\n\nThese are small sizes: the figures say nothing."
     parts = ["## What was lost", "Each cell is lost / doubled of what was accepted.", losses(results),
              "## How a forged message was shown", forgeries(results), "## Times", "Median / 99th percentile.", speeds(results),
              "## Costs", costs(results), "## Programs", versions(results), about]

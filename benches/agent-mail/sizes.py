@@ -1,6 +1,6 @@
 """Sizes of a run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,14 @@ class Sizes:
     full: int = 300
     cuts: int = 10
     away: int = 200
+
+    def scaled(self, share: float) -> "Sizes":
+        """Returns sizes of a shorter run: with so large a share of the messages, kills, cuts and times."""
+        def part(count: int) -> int:
+            return max(1, round(count * share))
+
+        return replace(self, messages=part(self.messages), reads=part(self.reads), starts=part(self.starts), arrivals=part(self.arrivals),
+                       arrival_seconds=self.arrival_seconds * share, kills=part(self.kills), cuts=part(self.cuts))
 
     @classmethod
     def quick(cls) -> "Sizes":
