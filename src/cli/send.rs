@@ -115,13 +115,23 @@ pub(crate) fn send_message(global: &GlobalOptions, args: &Args) -> Result<(), Fa
     let check = |state| delivery_wait::check_state(global, (&name, &draft), state);
     let recipients = args.wait_for.map(check).transpose()?;
     let name = format!("outbox/{name}");
+    let other_name = format!("outbox/{}", headed());
+    let to_line = if args.new { String::new() } else { format!("To: {}\n", args.to.0.join(", ")) };
+    let with_recipient = [to_line.as_bytes(), &draft].concat();
     let sent = access::with_tree(global, AccessPurpose::ACT, |tree| {
-        tree.write(&name, &draft).map_err(|failure| {
+        let (name, written) = match tree.write(&name, &draft) {
+            // Somebody composes a message to the same recipient in a folder of this name.
+            Err(Failure::Errno(libc::EISDIR, _)) => {
+                (&other_name, tree.write(&other_name, &with_recipient))
+            }
+            written => (&name, written),
+        };
+        written.map_err(|failure| {
             if matches!(failure, Failure::ServerGone) {
                 return failure;
             }
             let failure = name_option(&failure.to_string());
-            let kept = tree.ls(&name).is_ok();
+            let kept = tree.ls(name).is_ok();
             let note = format!(
                 "\nthe text is kept in {name}; correct it there, or drop it with: msgfs rm {name}"
             );

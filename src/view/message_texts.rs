@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::answered::is_same_address;
 use super::read_ahead::TOGETHER;
 use super::render_cache::RenderCache;
 use super::transcript::find_rules;
@@ -128,8 +129,10 @@ impl MessageTexts {
         let store = self.index.store_of(entry);
         let core = self.index.read();
         let known = core.messages.entry(ix);
+        // A mail shows its sender as it was written, and the index knows the address.
         let from = record.message.from.as_deref().unwrap_or_default();
-        if core.messages.id(known) != record.message.id || core.messages.sender(known) != from {
+        let is_sender = is_same_address(core.messages.sender(known), from);
+        if core.messages.id(known) != record.message.id || !is_sender {
             return Err(StoreError::Moved.into());
         }
         if store.properties().has_reply_links() {

@@ -42,7 +42,11 @@ impl View for RootView {
 
     fn find(&self, tree: &Tree, (): &(), name: &str) -> Result<Option<Node>, Error> {
         let entry = ROOT_ENTRIES.iter().find(|entry| entry.name == name);
-        Ok(entry.filter(|entry| entry.is_shown(tree)).map(|entry| entry.node.clone()))
+        let entry = entry.filter(|entry| entry.is_shown(tree));
+        if let Some(entry) = entry {
+            on_view!(tree, entry.node, begin_look());
+        }
+        Ok(entry.map(|entry| entry.node.clone()))
     }
 
     /// Returns the time of the newest entry.

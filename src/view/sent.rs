@@ -17,7 +17,8 @@ use crate::model::Timestamp;
 
 /// The first line.
 const HEADING: &str = "# time\tid\trecipient\tstate\tsince\tsubject\n";
-/// The time for which a text serves: that between the lookup of a file and its open, so that size and bytes agree.
+/// The time for which a text serves: that between the lookup of a file and its open, so that size and bytes agree. The
+/// next lookup makes a new text.
 const FRESH: Duration = Duration::from_millis(20);
 /// The number of texts that are kept for so long.
 const TEXTS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(7);
@@ -55,6 +56,10 @@ impl View for SentView {
         }
     }
 
+    fn begin_look(&self, _: &Tree, key: &SentKey) {
+        self.texts.remove(key);
+    }
+
     fn text(&self, tree: &Tree, key: &SentKey) -> Result<(String, Timestamp), Error> {
         let selection = match key {
             SentKey::List => SentSelection::Recent,
@@ -86,8 +91,11 @@ impl View for SentView {
 
     fn find(&self, _: &Tree, folder: &SentKey, name: &str) -> Result<Option<Node>, Error> {
         match folder {
-            SentKey::Reports => Ok(parse_report_name(name)
-                .map(|_| ViewKey::Sent(SentKey::Report(name.to_owned())).into())),
+            SentKey::Reports => Ok(parse_report_name(name).map(|_| {
+                let report = SentKey::Report(name.to_owned());
+                self.texts.remove(&report);
+                ViewKey::Sent(report).into()
+            })),
             _ => Err(Error::NotDir),
         }
     }

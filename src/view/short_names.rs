@@ -46,6 +46,10 @@ impl LastUnknownId {
         let named = names.recent_names(folder, LOOKED_AT);
         let same: Vec<&str> =
             named.iter().filter(|(id, _)| id == short).map(|(_, name)| name.as_str()).collect();
+        if let ([_], true) = (&same[..], id == short) {
+            // The message is there, and only the file beside it is not.
+            return;
+        }
         let nearest = find_nearest(short, named.iter().map(|(id, _)| id.as_str()));
         let found = named.iter().find(|(id, _)| Some(id.as_str()) == nearest);
         let meaning = match (&same[..], found) {

@@ -89,6 +89,9 @@ pub(super) trait View {
         Err(Error::IsDir)
     }
 
+    /// Notes that a program looks for an entry of the root, so that it gets a text of this moment.
+    fn begin_look(&self, _tree: &Tree, _key: &Self::Key) {}
+
     /// Returns the attributes of a node: those of its text, or of a folder with the time of its newest entry.
     fn stat(&self, tree: &Tree, key: &Self::Key) -> Result<NodeAttributes, Error> {
         if Self::traits(key).contains(&NodeTrait::Folder) {

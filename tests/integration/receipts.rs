@@ -308,6 +308,49 @@ fn s931_maildir() {
     becomes(&m, "dave@example.org", "delivered");
 }
 
+/// S1090: a program that carries mail to a server adds to the name, sets flags in `new/`, and moves mail to another
+/// folder. Whatever it does, the mail stays delivered, and the flag `S` says that it is read.
+#[test]
+fn s1090_a_mail_keeps_its_state_when_programs_rename_it() {
+    let bed = Bed::new();
+    for leaf in ["anna", "bob", "bob/.Archive"]
+        .iter()
+        .flat_map(|who| ["new", "cur", "tmp"].map(|l| (who, l)))
+    {
+        fs::create_dir_all(bed.path("mail").join(leaf.0).join(leaf.1)).unwrap();
+    }
+    let root = bed.path("mail");
+    bed.config(&format!(
+        "[[store]]\nkind = \"maildir\"\ndir = \"{0}/anna\"\nme = \"anna@localhost\"\n\
+         [store.local]\n\"bob@localhost\" = \"{0}/bob\"\n",
+        root.display()
+    ));
+    let m = bed.mount("anna");
+    m.ok("echo hello > outbox/bob@localhost");
+    becomes(&m, "bob@localhost", "delivered");
+    let name = fs::read_dir(root.join("bob/new")).unwrap().next().unwrap().unwrap().file_name();
+    let name = name.to_str().unwrap();
+    let mut at = format!("new/{name}");
+    for (place, state) in [
+        (format!("new/{name}:2,F"), "delivered"),
+        (format!("new/{name}:2,FS"), "read"),
+        (format!("cur/{name},U=7:2,"), "delivered"),
+        (format!("cur/{name},S=18,W=21:2,S"), "read"),
+        (format!(".Archive/cur/{name},U=1:2,"), "delivered"),
+        (format!(".Archive/cur/{name},U=1:2,RS"), "read"),
+        ("gone".to_owned(), "stored"),
+    ] {
+        fs::rename(root.join("bob").join(&at), root.join("bob").join(&place)).unwrap();
+        becomes(&m, "bob@localhost", state);
+        at = place;
+    }
+    // My own copy in Sent, which has the flag, proves nothing of a mail to me.
+    m.ok("echo note > outbox/anna@localhost");
+    becomes(&m, "anna@localhost", "delivered");
+    fs::remove_file(newest_file(&root.join("anna/new"), "localhost")).unwrap();
+    becomes(&m, "anna@localhost", "stored");
+}
+
 /// S931: a task record is read when its recipient has acknowledged it.
 #[test]
 fn s931_task_records() {
@@ -464,4 +507,45 @@ fn s935_last_sent() {
     let out = bed.msgfs_out(&["--me", "bar", "status", "--json"]);
     let told: Value = serde_json::from_str(&out.stdout).unwrap();
     assert_eq!(told["last_sent"], json!({"id": line[1], "to": ["foo"], "time": line[0]}));
+}
+
+/// S1091: each look at `sent.txt` shows what is proven at that moment, however soon it follows another one.
+#[test]
+fn s1091_each_look_is_of_its_moment() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    m.ok("echo hello > outbox/bob");
+    becomes(&m, "bob", "stored");
+    let id = samp::member(&samp::only(&bed.store, "bar"), "id").to_owned();
+    for _ in 0..10 {
+        position(&bed, "bob", samp::now() + 5, &[&id]);
+        assert_eq!(state(&m, "bob"), "read");
+        fs::remove_file(bed.store.join(".seen-bob")).unwrap();
+        assert_eq!(state(&m, "bob"), "stored");
+    }
+}
+
+/// S1092: a folder in which a message is composed keeps nobody from sending to the same recipient by a command.
+#[test]
+fn s1092_a_command_sends_beside_a_composing_folder() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    m.ok("mkdir outbox/bob; echo plan > outbox/bob/plan.txt");
+    for send in [&["send", "bob", "one"][..], &["send", "bob", "--new", "two"]] {
+        let out = bed.msgfs_out(&[&["--me", "bar"], send].concat());
+        assert!(out.ok(), "{out:?}");
+    }
+    assert_eq!(samp::bodies(&bed.store, "bar"), ["one", "two"]);
+    assert_eq!(m.ls("outbox/bob"), ["plan.txt"]);
+}
+
+/// S1093: a message is there, but a file beside it is not: then its id is no unknown one.
+#[test]
+fn s1093_a_missing_file_beside_a_message_is_no_unknown_id() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    m.ok("echo hello > outbox/bob");
+    let id = lines(&m)[0][1].clone();
+    assert!(!m.sh(&format!("cat sent/*/{id}.ack || cat sent/{}/{id}.ack", samp::today())).ok());
+    assert!(!m.cat("status.txt").contains("last unknown id:"));
 }

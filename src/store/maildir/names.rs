@@ -25,6 +25,12 @@ pub fn unique_part(name: &str) -> &str {
     split_flags(name).0
 }
 
+/// Returns the part of a name that programs keep that carry mail to a server: they add numbers and sizes to it, behind a
+/// comma. A name that msgfs gives has no comma.
+pub fn delivery_part(name: &str) -> &str {
+    unique_part(name).split(',').next().unwrap_or_default()
+}
+
 /// Returns true if a file has a flag.
 pub fn has_flag(name: &str, flag: char) -> bool {
     split_flags(name).1.get(3..).is_some_and(|flags| flags.contains(flag))

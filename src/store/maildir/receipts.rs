@@ -14,8 +14,15 @@ use crate::store::{Receipt, SentMessage, Store as _, StoreDirectory, confined};
 /// The number of files up to which a Maildir is looked through. A look would take too long with more.
 const FILES: usize = 200_000;
 
-/// The files of a Maildir: by the part of a name that stays, the leaf and the whole name.
-type MailboxFiles = HashMap<String, (&'static str, String)>;
+/// The files of a Maildir: by the part of a name that every program keeps, the path of the leaf and the whole name.
+type MailboxFiles = HashMap<String, (Vec<String>, String)>;
+
+/// The Maildir of a recipient. Its own folders are listed only if a mail is not in the Maildir itself.
+struct RecipientMailbox<'a> {
+    dir: &'a Path,
+    files: MailboxFiles,
+    in_folders: Option<MailboxFiles>,
+}
 
 impl StoreDirectory for MaildirStore {
     fn provable_states(&self, to: &str) -> Vec<DeliveryState> {
@@ -27,18 +34,14 @@ impl StoreDirectory for MaildirStore {
     }
 
     fn find_receipts(&self, sent: &[SentMessage<'_>]) -> Vec<Receipt> {
-        let mut mailboxes: HashMap<PathBuf, MailboxFiles> = HashMap::new();
+        let mut mailboxes: HashMap<PathBuf, RecipientMailbox<'_>> = HashMap::new();
         let receipt = |one: &SentMessage<'_>| {
             let Some(dir) = self.find_mailbox_of(one.to) else { return self.find_relay_receipt() };
-            let files = mailboxes.entry(dir.to_owned()).or_insert_with(|| list_mailbox(dir));
+            let mailbox = mailboxes
+                .entry(dir.to_owned())
+                .or_insert_with(|| RecipientMailbox::list(dir, self));
             let own = self.list_own_names(one.at.source);
-            let found = own.iter().find_map(|name| files.get(name));
-            let Some((leaf, name)) = found else { return Receipt::default() };
-            if *leaf == "cur" && names::has_flag(name, 'S') {
-                // A flag has no time.
-                return Receipt::of_state(DeliveryState::Read, None);
-            }
-            Receipt::of_state(DeliveryState::Delivered, modified_time(dir, leaf, name))
+            mailbox.find_receipt(&own).unwrap_or_default()
         };
         sent.iter().map(receipt).collect()
     }
@@ -66,26 +69,71 @@ impl MaildirStore {
         let Some(facts) = table.facts(source) else { return Vec::new() };
         let mut copies = facts.find_copies(&table);
         copies.retain(|n| self.format.file_role(&table, *n) == MailFolderRole::Sent);
-        copies.iter().map(|n| names::unique_part(table.name(*n)).to_owned()).collect()
+        copies.iter().map(|n| names::delivery_part(table.name(*n)).to_owned()).collect()
     }
 }
 
-/// Lists the files of a Maildir. One that cannot be read has none.
-fn list_mailbox(dir: &Path) -> MailboxFiles {
-    let mut all = MailboxFiles::new();
-    for leaf in ["new", "cur"] {
-        let listed = confined::open_dir(dir, &[leaf]).and_then(|open| files::list_names(&open));
-        for (name, kind) in listed.unwrap_or_default() {
-            let is_file = matches!(kind, FileType::RegularFile | FileType::Unknown);
-            if let (Ok(name), true) = (name, is_file && all.len() < FILES) {
-                all.insert(names::unique_part(&name).to_owned(), (leaf, name));
+impl<'a> RecipientMailbox<'a> {
+    fn list(dir: &'a Path, store: &MaildirStore) -> Self {
+        let mut files = MailboxFiles::new();
+        list_leaves(dir, &[], &mut files);
+        // The copy among my own sent mail proves nothing of a mail to me.
+        let in_folders = (dir == store.dir()).then(MailboxFiles::new);
+        Self { dir, files, in_folders }
+    }
+
+    /// Returns the proof about the mail that was delivered under one of these names. A program may have set its flags
+    /// where it lay, or moved it to another folder of the Maildir.
+    fn find_receipt(&mut self, own: &[String]) -> Option<Receipt> {
+        let here = own.iter().find_map(|name| self.files.get(name));
+        let (leaf, name) = match here {
+            Some(found) => found,
+            None => {
+                let folders = self.in_folders.get_or_insert_with(|| list_folders(self.dir));
+                own.iter().find_map(|name| folders.get(name))?
             }
+        };
+        Some(if names::has_flag(name, 'S') {
+            // A flag has no time.
+            Receipt::of_state(DeliveryState::Read, None)
+        } else {
+            let time = modified_time(self.dir, leaf, name);
+            Receipt::of_state(DeliveryState::Delivered, time)
+        })
+    }
+}
+
+/// Lists the files of the folders of a Maildir that lie beside its `new/`.
+fn list_folders(dir: &Path) -> MailboxFiles {
+    let mut all = MailboxFiles::new();
+    let listed = confined::open_dir(dir, &[]).and_then(|open| files::list_names(&open));
+    for (name, kind) in listed.unwrap_or_default() {
+        if let (Ok(name), true) = (name, kind == FileType::Directory)
+            && names::folder_name(&[&name]).is_some()
+        {
+            list_leaves(dir, &[&name], &mut all);
         }
     }
     all
 }
 
-fn modified_time(dir: &Path, leaf: &str, name: &str) -> Option<Timestamp> {
-    let open = confined::open_dir(dir, &[leaf]).ok()?;
+/// Lists the files of one folder of a Maildir. One that cannot be read has none.
+fn list_leaves(dir: &Path, folder: &[&str], all: &mut MailboxFiles) {
+    for leaf in ["new", "cur"] {
+        let path = [folder, &[leaf]].concat();
+        let listed = confined::open_dir(dir, &path).and_then(|open| files::list_names(&open));
+        for (name, kind) in listed.unwrap_or_default() {
+            let is_file = matches!(kind, FileType::RegularFile | FileType::Unknown);
+            if let (Ok(name), true) = (name, is_file && all.len() < FILES) {
+                let path = path.iter().map(|part| (*part).to_owned()).collect();
+                all.insert(names::delivery_part(&name).to_owned(), (path, name));
+            }
+        }
+    }
+}
+
+fn modified_time(dir: &Path, leaf: &[String], name: &str) -> Option<Timestamp> {
+    let leaf: Vec<&str> = leaf.iter().map(String::as_str).collect();
+    let open = confined::open_dir(dir, &leaf).ok()?;
     confined::stat(&open, name).ok().map(|(_, stamp)| stamp.modified())
 }

@@ -219,7 +219,7 @@ impl MaildirStore {
         let folder = self.sent_folder();
         let leaf = |leaf: &str| self.make_folder(&format!("{folder}/{leaf}"));
         let (tmp, _, cur) = (leaf("tmp")?, leaf("new")?, leaf("cur")?);
-        let was_there = cur.list_names()?.iter().any(|there| names::unique_part(there) == name);
+        let was_there = cur.list_names()?.iter().any(|there| names::delivery_part(there) == name);
         if !was_there {
             let name = format!("{name}:2,S");
             cur.publish_file(&name, &tmp.stage_file(&name, bytes)?)?;
@@ -265,7 +265,7 @@ impl MaildirStore {
         let holds = |leaf: &OwnedFd| -> io::Result<bool> {
             let names = crate::store::engine::files::list_names(leaf)?;
             let mut names = names.into_iter().filter_map(|(name, _)| name.ok());
-            Ok(names.any(|there| names::unique_part(&there) == name))
+            Ok(names.any(|there| names::delivery_part(&there) == name))
         };
         let put = || {
             if was_begun && (holds(&new)? || holds(&cur)?) {

@@ -115,6 +115,23 @@ fn name(n: u32) -> String {
     }
 }
 
+/// S1094: capital letters in the sender's address change nothing: the mail is read, marked and answered, and shows the
+/// address as it was written.
+#[test]
+fn s1094_capital_letters_in_the_sender() {
+    let (_bed, place, m) = with("", |place| {
+        let text = mail(1, "").replace("Bob <bob@example.org>", "Bob <Bob@Localhost>");
+        place.deliver("anna/new/1.h", &text);
+    });
+    assert_eq!(texts(&m, "inbox"), ["text 1"]);
+    let shown = shown::all(&m, "inbox").remove(0);
+    assert_eq!(shown.must("From"), "Bob@Localhost");
+    m.ok("cat inbox/* > /dev/null");
+    soon("S is set", || place.names("anna/cur") == ["1.h:2,S"]);
+    m.ok("n=$(ls archive/2026-04-24); echo fine > archive/2026-04-24/${n%.txt}.reply");
+    soon("the answer is delivered", || place.names("bob/new").len() == 1);
+}
+
 /// S803: mail in the inbox and in folders is for me, that in Sent is mine, and that of other well-known folders is
 /// not shown. Names of folders may be in modified UTF-7.
 #[test]
