@@ -121,6 +121,7 @@ fn tree(dir: &tempfile::TempDir, stores: &[Arc<Memory>], read_only: bool) -> Tre
         bell_record: None,
         groups: crate::outbox::RecipientGroups::default(),
         find_mounted: crate::view::MountedFinder::default(),
+        search: None,
     };
     Tree::new(index, outbox, settings)
 }
