@@ -7,23 +7,34 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 /// The time before the bar is shown.
 const PATIENCE: Duration = Duration::from_millis(500);
 
+/// The form of the bars.
+const BYTES: &str = "reading messages {bar:30} {bytes}/{total_bytes} ({eta})";
+const MESSAGES: &str = "indexing messages {bar:30} {pos}/{len} ({eta})";
+
 /// A progress bar of the index on standard error, if that is a terminal.
 pub(crate) struct IndexProgress {
     started: Instant,
+    template: &'static str,
     bar: Option<ProgressBar>,
 }
 
 impl IndexProgress {
+    /// Makes a bar that counts bytes.
     pub(crate) fn new() -> Self {
-        Self { started: Instant::now(), bar: None }
+        Self { started: Instant::now(), template: BYTES, bar: None }
     }
 
-    /// Shows that `done` of `total` bytes are read.
+    /// Makes a bar of the index of search, which counts messages.
+    pub(crate) fn of_search() -> Self {
+        Self { template: MESSAGES, ..Self::new() }
+    }
+
+    /// Shows that `done` of `total` are read.
     pub(crate) fn update(&mut self, done: u64, total: u64) {
         if self.started.elapsed() < PATIENCE {
             return;
         }
-        let bar = self.bar.get_or_insert_with(new_bar);
+        let bar = self.bar.get_or_insert_with(|| new_bar(self.template));
         bar.set_length(total.max(done));
         bar.set_position(done);
     }
@@ -35,9 +46,8 @@ impl IndexProgress {
     }
 }
 
-fn new_bar() -> ProgressBar {
+fn new_bar(template: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-    let template = "reading messages {bar:30} {bytes}/{total_bytes} ({eta})";
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
     }
