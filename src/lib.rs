@@ -2,7 +2,7 @@
 //!
 //! The layers, from the bottom up; each knows only those below it: [`model`] (plain data), [`store`] (formats
 //! on disk), [`identity`] (keys and trust), [`index`] (one index over all stores), [`outbox`] (from draft to
-//! appended message), [`link`] (mail between machines), [`view`] (the tree), [`watch`] (changes of folders),
+//! appended message), [`link`] (mail between machines), [`search`] (words of messages), [`view`] (the tree), [`watch`] (changes of folders),
 //! [`fuse`] (the adapter to the kernel).
 //! [`mime`] reads mails (RFC 5322) that anybody can have written.
 //! [`config`] finds me and the paths, [`mailbox`] opens and connects everything, [`hook`] tells agents that
@@ -20,6 +20,7 @@ pub mod mailbox;
 pub mod mime;
 pub mod model;
 pub mod outbox;
+pub mod search;
 pub mod store;
 pub mod view;
 pub mod watch;

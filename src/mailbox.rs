@@ -54,6 +54,8 @@ pub struct MailboxOptions {
     pub allow_other: bool,
     /// Links carry as long as the mailbox is open.
     pub carry: bool,
+    /// The mailbox may write the index of search, also if it writes nothing else and nobody acts for me.
+    pub may_index: bool,
     /// The mailbox serves one command: later changes of the stores are not followed.
     pub once: bool,
 }
@@ -279,6 +281,7 @@ impl Mailbox {
         if let Some(outbox) = &self.outbox {
             outbox.close();
         }
+        self.tree.stop_search();
         self.links.stop();
         drop(self.watcher.take());
         drop(self.sync_thread.take());

@@ -26,7 +26,8 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
         args.paths.iter().map(|p| access::parse_tree_path(p)).collect::<Result<Vec<_>, _>>()?;
     let any = |is: fn(&str) -> bool| paths.iter().any(|path| is(path));
     let waits = any(is_waiting_path);
-    let purpose = AccessPurpose { acts: any(is_marking_path), waits, follows: waits };
+    let purpose =
+        AccessPurpose { acts: any(is_marking_path), waits, follows: waits, ..AccessPurpose::LOOK };
     access::with_tree(global, purpose, |tree| {
         let print = if paths.len() > 1 { access::print_file_section } else { access::print_file };
         access::for_each_path(&paths, |path| print(tree, path))

@@ -60,6 +60,9 @@ const CONFIG: &str = r#"# The configuration of msgfs. Every key is optional. A k
 # Senders and threads whose mail never rings.
 # muted = ["bob", "builds"]
 
+# Search: the folder search/ and `msgfs search`. false turns both off.
+# search = true
+
 # Groups. `outbox/team` and `To: team` write to each member of team except me.
 # [groups]
 # team = ["bob", "carol"]

@@ -40,6 +40,7 @@ mod output;
 mod progress;
 mod reply;
 mod rm;
+mod search;
 mod send;
 mod sendmail;
 mod sent;
@@ -155,6 +156,7 @@ enum CliCommand {
     #[command(disable_help_flag = true)]
     Sendmail(Box<sendmail::Args>),
     Sent(sent::Args),
+    Search(search::Args),
     Wait(wait::Args),
     Ls(ls::Args),
     Cat(cat::Args),
@@ -254,6 +256,7 @@ fn run_command(global: &GlobalOptions, command: &CliCommand) -> Result<(), Failu
         CliCommand::Ask(args) => ask::run(global, args),
         CliCommand::Sendmail(args) => sendmail::run(global, args),
         CliCommand::Sent(args) => sent::run(global, args),
+        CliCommand::Search(args) => search::run(global, args),
         CliCommand::Wait(args) => wait::run(global, args),
         CliCommand::Ls(args) => ls::run(global, args),
         CliCommand::Cat(args) => cat::run(global, args),

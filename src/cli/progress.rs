@@ -7,6 +7,11 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 /// The time before the bar is shown.
 const PATIENCE: Duration = Duration::from_millis(500);
 
+/// The forms of the bars.
+const BYTES: &str = "reading messages {bar:30} {bytes}/{total_bytes} ({eta})";
+const MESSAGES: &str = "indexing messages {bar:30} {pos}/{len} ({eta})";
+const SESSIONS: &str = "keeping sessions {bar:30} {pos}/{len} ({eta})";
+
 /// A progress bar of long work on standard error, if that is a terminal.
 pub(crate) struct WorkProgress {
     started: Instant,
@@ -15,20 +20,26 @@ pub(crate) struct WorkProgress {
 }
 
 impl WorkProgress {
+    /// Makes a bar that counts bytes.
     pub(crate) fn new() -> Self {
-        Self::with_template("reading messages {bar:30} {bytes}/{total_bytes} ({eta})")
+        Self::with_template(BYTES)
     }
 
-    /// Returns the bar of a command that counts sessions.
+    /// Makes a bar of the index of search, which counts messages.
+    pub(crate) fn of_search() -> Self {
+        Self::with_template(MESSAGES)
+    }
+
+    /// Makes a bar that counts sessions.
     pub(crate) fn of_sessions() -> Self {
-        Self::with_template("keeping sessions {bar:30} {pos}/{len} ({eta})")
+        Self::with_template(SESSIONS)
     }
 
     fn with_template(template: &'static str) -> Self {
         Self { started: Instant::now(), template, bar: None }
     }
 
-    /// Shows that `done` of `total` bytes or sessions are done.
+    /// Shows that `done` of `total` are done.
     pub(crate) fn update(&mut self, done: u64, total: u64) {
         if self.started.elapsed() < PATIENCE {
             return;

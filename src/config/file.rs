@@ -28,7 +28,7 @@ use crate::store::{Kind, probe};
 
 /// The keys at the top of the file.
 pub(super) const KEYS: &str = "me mark_read scope unsigned durability wait_timeout unknown_recipient \
-                               max_message watch bell muted groups trust store link";
+                               max_message watch bell muted search groups trust store link";
 
 /// The largest configuration file, in bytes.
 const MAX_FILE: u64 = 1 << 20;
@@ -64,6 +64,8 @@ pub struct Config {
     pub bell: BellVolume,
     /// The senders and threads whose mail never rings it.
     pub muted: Vec<String>,
+    /// True if there is `search/`.
+    pub search: bool,
     /// The `[groups]`: names that stand for several recipients.
     pub groups: Groups,
     /// The trust rules for signatures.
@@ -102,6 +104,7 @@ impl Default for Config {
             watch: Watch::default(),
             bell: BellVolume::default(),
             muted: Vec::new(),
+            search: true,
             groups: BTreeMap::new(),
             trust: TrustRules::default(),
             entries: Vec::new(),

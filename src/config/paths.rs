@@ -126,6 +126,11 @@ impl Paths {
         self.state.join("read-last")
     }
 
+    /// Returns the file of the index of search.
+    pub fn search_file(&self) -> PathBuf {
+        self.cache.join("search")
+    }
+
     /// Returns the file of the keyring.
     pub fn keyring_file(&self) -> PathBuf {
         self.state.join("keyring.json")

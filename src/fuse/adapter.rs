@@ -2,7 +2,9 @@
 //! kernel may cache a reply. The requests themselves are in `requests`.
 
 use std::ffi::OsStr;
+use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use crate::model::locks::Mutex;
@@ -42,8 +44,20 @@ pub(super) struct OpenDir {
     pub listing: Arc<Listing>,
 }
 
-/// The server of one mount.
-pub(super) struct FuseAdapter {
+/// The server of one mount. Threads that serve long requests share it.
+#[derive(Clone)]
+pub(super) struct FuseAdapter(Arc<AdapterState>);
+
+impl Deref for FuseAdapter {
+    type Target = AdapterState;
+
+    fn deref(&self) -> &AdapterState {
+        &self.0
+    }
+}
+
+/// What all requests of one mount use.
+pub(super) struct AdapterState {
     pub tree: Arc<Tree>,
     pub files: HandleTable<OpenFile>,
     pub dirs: HandleTable<OpenDir>,
@@ -53,6 +67,8 @@ pub(super) struct FuseAdapter {
     pub inbox_moves: InboxMoves,
     pub recent_drafts: RecentDrafts,
     pub walkers: FolderWalkers,
+    /// The number of threads that serve long requests.
+    pub long_requests: AtomicUsize,
     pub owner: (u32, u32),
     pub ended: EndSignal,
 }
@@ -63,7 +79,7 @@ impl FuseAdapter {
     /// # Errors
     /// If a thread cannot be started.
     pub fn new(tree: Arc<Tree>, ended: EndSignal) -> std::io::Result<Self> {
-        Ok(Self {
+        Ok(Self(Arc::new(AdapterState {
             parked_reads: ParkedReadQueue::start(&tree)?,
             tree,
             files: HandleTable::default(),
@@ -72,9 +88,10 @@ impl FuseAdapter {
             inbox_moves: InboxMoves::default(),
             recent_drafts: RecentDrafts::default(),
             walkers: FolderWalkers::default(),
+            long_requests: AtomicUsize::new(0),
             owner: (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw()),
             ended,
-        })
+        })))
     }
 
     pub fn resolve_inode(&self, ino: INodeNo) -> Result<Node, Error> {

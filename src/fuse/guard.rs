@@ -64,6 +64,7 @@ mod tests {
             bell_record: None,
             groups: crate::outbox::RecipientGroups::default(),
             find_mounted: crate::view::MountedFinder::default(),
+            search: None,
         };
         Tree::new(Arc::clone(index), None, settings)
     }

@@ -22,6 +22,7 @@ mod control;
 mod guard;
 mod handles;
 mod inbox_moves;
+mod long_requests;
 pub mod mountpoint;
 mod notify;
 mod parked_reads;

@@ -42,21 +42,33 @@ impl Filesystem for FuseAdapter {
     }
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.walkers.note_lookup(req.pid(), parent.0);
-        match run_guarded("lookup", || self.lookup_attr(req.pid(), parent, name)) {
-            Ok(attr) => {
-                let (entry, attrs) = cache_ttls(&attr);
-                reply.entry_with_ttls(&attrs, &entry, &self.kernel_attr(&attr), GENERATION);
-            }
-            Err(e) => reply.error(e),
+        let caller = req.pid();
+        self.walkers.note_lookup(caller, parent.0);
+        if self.may_take_long(parent, Some(name)) {
+            let owned = name.to_owned();
+            return self.serve_in_thread(
+                caller,
+                (parent, Some(name)),
+                reply,
+                move |this, reply| {
+                    this.reply_lookup(caller, parent, &owned, reply);
+                },
+            );
         }
+        self.reply_lookup(caller, parent, name, reply);
     }
 
-    fn getattr(&self, _req: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
-        let found = run_guarded("getattr", || {
-            stale_if_gone(self.stat_open_node(&self.resolve_inode(ino)?, fh))
-        });
-        self.reply_attr(found, reply);
+    fn getattr(&self, req: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
+        let serve = move |this: &Self, reply| {
+            let found = run_guarded("getattr", || {
+                stale_if_gone(this.stat_open_node(&this.resolve_inode(ino)?, fh))
+            });
+            this.reply_attr(found, reply);
+        };
+        if self.may_take_long(ino, None) {
+            return self.serve_in_thread(req.pid(), (ino, None), reply, serve);
+        }
+        serve(self, reply);
     }
 
     fn setattr(
@@ -177,13 +189,26 @@ impl Filesystem for FuseAdapter {
     }
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let opened = run_guarded("open", || {
+        let asked = run_guarded("open", || {
             let node = self.resolve_inode(ino)?;
             let access = self.make_open_request(req, &node, flags.0);
-            let file = stale_if_gone(self.tree.open(&node, &access))?;
-            Ok(self.register_open(&node, file, &access))
+            Ok((node, access))
         });
-        reply_open(opened, reply);
+        let (node, access) = match asked {
+            Ok(asked) => asked,
+            Err(e) => return reply.error(e),
+        };
+        let serve = move |this: &Self, reply| {
+            let opened = run_guarded("open", || {
+                let file = stale_if_gone(this.tree.open(&node, &access))?;
+                Ok(this.register_open(&node, file, &access))
+            });
+            reply_open(opened, reply);
+        };
+        if self.may_take_long(ino, None) {
+            return self.serve_in_thread(req.pid(), (ino, None), reply, serve);
+        }
+        serve(self, reply);
     }
 
     fn create(
@@ -314,16 +339,22 @@ impl Filesystem for FuseAdapter {
         reply.ok();
     }
 
-    fn opendir(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        let opened = run_guarded("opendir", || {
-            let node = self.resolve_inode(ino)?;
-            // The wait and the generation come first, so a change during the listing makes the next one fresh.
-            self.tree.wait_for_sent(&node);
-            let keep = self.listing_cache_flags(&node);
-            let listing = stale_if_gone(self.tree.cached_listing(&node))?;
-            Ok((self.dirs.insert(OpenDir { node, listing }), keep))
-        });
-        reply_open(opened, reply);
+    fn opendir(&self, req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let serve = move |this: &Self, reply| {
+            let opened = run_guarded("opendir", || {
+                let node = this.resolve_inode(ino)?;
+                // The wait and the generation come first, so a change during the listing makes the next one fresh.
+                this.tree.wait_for_sent(&node);
+                let keep = this.listing_cache_flags(&node);
+                let listing = stale_if_gone(this.tree.cached_listing(&node))?;
+                Ok((this.dirs.insert(OpenDir { node, listing }), keep))
+            });
+            reply_open(opened, reply);
+        };
+        if self.may_take_long(ino, None) {
+            return self.serve_in_thread(req.pid(), (ino, None), reply, serve);
+        }
+        serve(self, reply);
     }
 
     fn readdir(
@@ -474,6 +505,16 @@ impl Filesystem for FuseAdapter {
 }
 
 impl FuseAdapter {
+    fn reply_lookup(&self, caller: u32, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        match run_guarded("lookup", || self.lookup_attr(caller, parent, name)) {
+            Ok(attr) => {
+                let (entry, attrs) = cache_ttls(&attr);
+                reply.entry_with_ttls(&attrs, &entry, &self.kernel_attr(&attr), GENERATION);
+            }
+            Err(e) => reply.error(e),
+        }
+    }
+
     fn reply_attr(&self, found: Result<Attr, Errno>, reply: ReplyAttr) {
         match found {
             Ok(attr) => reply.attr(&cache_ttls(&attr).1, &self.kernel_attr(&attr)),

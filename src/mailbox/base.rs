@@ -12,6 +12,7 @@ use crate::link::carrier::CarrierProgram;
 use crate::link::{LinkSet, LinkSetOptions};
 use crate::model::{PublicKey, Watch, sanitize_line};
 use crate::outbox::{OutboxError, SigningKeys};
+use crate::search::SearchSettings;
 use crate::store::{self, FolderListener, Signer as _, Store, StoreError};
 use crate::view::{self, Tree};
 use crate::watch::{self, WatcherBuilder};
@@ -128,6 +129,10 @@ pub(super) fn build_view_settings(
         bell_record: None,
         groups: config.groups.clone(),
         find_mounted: view::MountedFinder(Arc::new(move |dir| list_mounted_addresses(&state, dir))),
+        search: config.search.then(|| SearchSettings {
+            file: paths.search_file(),
+            may_write: !options.read_only || options.may_index,
+        }),
     }
 }
 

@@ -26,6 +26,8 @@ pub enum LockLevel {
     Reserved,
     /// The kept drafts.
     KeptDrafts,
+    /// The index of search. Who holds it reads messages.
+    Searching,
     /// The scan of a store by the index.
     Scanning,
     /// The file of marks.

@@ -2,6 +2,7 @@
 
 use crate::model::DraftError;
 use crate::outbox::OutboxError;
+use crate::search::SearchError;
 use crate::store::StoreError;
 
 /// Reason why an operation on the tree failed.
@@ -37,6 +38,9 @@ pub enum Error {
     /// A draft was refused.
     #[error(transparent)]
     Outbox(#[from] OutboxError),
+    /// A search failed.
+    #[error(transparent)]
+    Search(#[from] SearchError),
     /// The system refused.
     #[error(transparent)]
     Io(#[from] std::io::Error),
@@ -66,6 +70,8 @@ impl Error {
             Self::NotEmpty => libc::ENOTEMPTY,
             Self::Store(e) => store_errno(e),
             Self::Outbox(e) => outbox_errno(e),
+            Self::Search(SearchError::Interrupted) => libc::EINTR,
+            Self::Search(SearchError::Table(_)) => libc::EIO,
             Self::Io(e) => io_errno(e),
         }
     }

@@ -33,6 +33,8 @@ pub(super) enum ListingEntry {
     Warning(MsgIx, NameForm),
     Thread(ThreadIx),
     Transcript(ThreadIx),
+    /// A message that a search found, as it is at this place.
+    Found(MessageFolder, MsgIx, NameForm),
 }
 
 /// The entries of a folder at one moment.
@@ -105,7 +107,9 @@ impl Listing {
     /// Returns the messages among `count` entries from `from` on.
     pub(super) fn messages(&self, from: usize, count: usize) -> impl Iterator<Item = MsgIx> {
         self.entries.iter().skip(from).take(count).filter_map(|item| match item {
-            ListingEntry::Message(ix, _) | ListingEntry::Mail(_, ix, _) => Some(*ix),
+            ListingEntry::Message(ix, _)
+            | ListingEntry::Mail(_, ix, _)
+            | ListingEntry::Found(_, ix, _) => Some(*ix),
             _ => None,
         })
     }
@@ -132,6 +136,18 @@ impl Listing {
             self.entries.binary_search_by(|item| of(item).map(place).cmp(&Some(wanted))).ok()?;
         let (second, third) = (self.entries.get(at + 1)?, self.entries.get(at + 2)?);
         of(third).filter(|_| of(second) == Some(thread))
+    }
+
+    /// Makes a listing of messages that a search found, and other entries behind them.
+    pub(super) fn from_found(
+        found: impl IntoIterator<Item = (MessageFolder, MsgIx, NameForm)>,
+        others: impl Iterator<Item = (String, Node)>,
+    ) -> Self {
+        let entries =
+            found.into_iter().map(|(place, ix, form)| ListingEntry::Found(place, ix, form));
+        let mut listing = Self::from_entries(MessageFolder::Archive, entries.collect());
+        listing.add_entries(others);
+        listing
     }
 
     pub(super) fn from_maildir(items: impl Iterator<Item = ListingEntry>) -> Self {
@@ -266,6 +282,10 @@ impl Tree {
                 node.clone()
             }
             ListingEntry::Message(ix, form) => {
+                beside(ix, form, ".txt")?;
+                file_node(place, ix, MessageFile::Text)
+            }
+            ListingEntry::Found(place, ix, form) => {
                 beside(ix, form, ".txt")?;
                 file_node(place, ix, MessageFile::Text)
             }

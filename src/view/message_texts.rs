@@ -12,6 +12,7 @@ use super::{Error, names};
 use crate::index::{Index, IndexEntry, MsgIx};
 use crate::model::locks::Mutex;
 use crate::model::{Message, ShownMessage, SignatureState, Timestamp, plain_thread_id};
+use crate::search::BodySource;
 use crate::store::{Record, Store, StoreError};
 
 /// A message to be rendered: its number, entry and signature.
@@ -80,16 +81,12 @@ impl MessageTexts {
         (ix, entry): (MsgIx, &IndexEntry),
         signature: SignatureState,
         generation: u64,
-        mut record: Record,
+        record: Record,
     ) -> Arc<[u8]> {
         let kind = record.origin.unwrap_or_else(|| self.index.store_of(entry).kind());
-        if let SignatureState::Valid(_) = signature
-            && let Some(body) = record.body_if_valid.take()
-        {
-            record.message.body = body;
-        }
-        let mut text = String::with_capacity(256 + record.message.body.len());
-        ShownMessage::new(&record.message, kind.as_str()).render(&mut text, &signature.to_string());
+        let message = shown_message(record, signature);
+        let mut text = String::with_capacity(256 + message.body.len());
+        ShownMessage::new(&message, kind.as_str()).render(&mut text, &signature.to_string());
         let bytes: Arc<[u8]> = text.into_bytes().into();
         if entry.size() != Some(bytes.len() as u64) {
             let ruled = find_rules(&bytes).count() as u32;
@@ -198,6 +195,58 @@ impl MessageTexts {
             });
         }
     }
+}
+
+impl BodySource for MessageTexts {
+    fn read_bodies(&self, messages: &[MsgIx], each: &mut dyn FnMut(MsgIx, &str, &str)) {
+        let mut wanted: BTreeMap<usize, Vec<PendingRender>> = BTreeMap::new();
+        {
+            let core = self.index.read();
+            for ix in messages.iter().copied() {
+                let entry = core.messages.entry(ix);
+                let signature = core.trust.signature(&core.messages, entry);
+                wanted.entry(entry.store()).or_default().push((ix, *entry, signature));
+            }
+        }
+        for (number, messages) in wanted {
+            let Some(store) = self.index.stores().get(number) else { continue };
+            let at: Vec<_> = messages.iter().map(|(_, entry, _)| entry.location()).collect();
+            let mut is_left = vec![true; messages.len()];
+            let mut give = |number: usize, ix, signature, record| {
+                let message = shown_message(record, signature);
+                each(ix, message.subject.as_deref().unwrap_or_default(), &message.body);
+                if let Some(left) = is_left.get_mut(number) {
+                    *left = false;
+                }
+            };
+            store.read_records(&at, &mut |number, record| {
+                let Some((ix, entry, signature)) = messages.get(number) else { return };
+                if let Ok(record) = self.check_record(*ix, entry, record) {
+                    give(number, *ix, *signature, record);
+                }
+            });
+            let left: Vec<usize> =
+                is_left.iter().enumerate().filter(|(_, left)| **left).map(|(n, _)| n).collect();
+            for number in left {
+                let Some((ix, _, signature)) = messages.get(number) else { continue };
+                let read = self.live_entry(*ix).and_then(|entry| self.read_record(*ix, &entry));
+                if let Ok(record) = read {
+                    let message = shown_message(record, *signature);
+                    each(*ix, message.subject.as_deref().unwrap_or_default(), &message.body);
+                }
+            }
+        }
+    }
+}
+
+/// Returns the message of a record, with the body that is shown for its signature.
+fn shown_message(mut record: Record, signature: SignatureState) -> Message {
+    if let SignatureState::Valid(_) = signature
+        && let Some(body) = record.body_if_valid.take()
+    {
+        record.message.body = body;
+    }
+    record.message
 }
 
 /// Returns the subject of a message, if it has one, and the first line of its text, both cut to this many characters.

@@ -3,7 +3,7 @@
 //!
 //! - `table`: the trait of a view, and the table of the views. `root`, `messages` (`inbox/`, `archive/`, `sent/` and
 //!   `threads/`), `readme`, `status`, `agents`, `wait` (`.wait`, `.next` and `.watch`), `maildir`, `me`, `outbox`, `raw`,
-//!   `rejected`, `sent` (`sent.txt`), `transcript`: a view each.
+//!   `rejected`, `search`, `sent` (`sent.txt`), `transcript`: a view each.
 //! - [`node`]: what a node is, and inode numbers. `listing`: the entries of a folder.
 //! - [`attr`](Attr), [`file`](OpenFile): `stat`, open, read, and the marks that reading makes.
 //! - The tree owns a struct for each of these: `unique_names`, names of messages, and `threads`, of folders of
@@ -51,6 +51,7 @@ mod recent_reads;
 mod rejected;
 mod render_cache;
 mod root;
+mod search;
 mod sent;
 mod short_names;
 mod sidecars;
@@ -81,6 +82,7 @@ pub use read_ahead::{ReadAhead, TOGETHER};
 pub use reader::ReaderProfile;
 pub use receipts::{BellRecord, LastSent, SentReceipt};
 pub use recent_reads::{RecentRead, load_recent_reads};
+pub use search::{BadQuery, SHOWN_HITS, SearchHit, SearchReport, format_hits, search_report_path};
 pub use sent::format_receipts;
 pub use short_names::{UnknownId, may_mean_another};
 pub use status::{LastRefusal, MailboxStatus, StoreStatus, UnreadHeadline};
@@ -105,6 +107,7 @@ use crate::index::{Index, MsgIx};
 use crate::link::{HealthBoard, HealthBoards};
 use crate::model::{MarkRead, PublicKey, Scope};
 use crate::outbox::{Outbox, RecipientGroups};
+use crate::search::SearchSettings;
 use listing::ListingCache;
 use message_texts::MessageTexts;
 use ordered_messages::OrderedMessages;
@@ -153,6 +156,8 @@ pub struct TreeSettings {
     pub groups: RecipientGroups,
     /// A function that finds the others who have a mount now.
     pub find_mounted: MountedFinder,
+    /// The index of `search/`; `None` if there is no such folder.
+    pub search: Option<SearchSettings>,
 }
 
 /// A function that returns the addresses, in the store with a folder, of other identities that have a mount now.
@@ -277,6 +282,24 @@ impl Tree {
         // Messages that wait come and go without a change of the index.
         let waits = || self.pending.may_wait();
         node.has(NodeTrait::LastingListing) && !(node.has(NodeTrait::ShowsPending) && waits())
+    }
+
+    /// Returns true if a request on a node, or on a name in it, would wait for long work.
+    pub fn may_take_long(&self, node: &Node, name: Option<&str>) -> bool {
+        on_view!(self, node, may_take_long(name))
+    }
+
+    /// Does the long work of a request on a node, or on a name in it. `is_over` returns true if nobody waits any longer.
+    ///
+    /// # Errors
+    /// `EINTR` if nobody waits any longer, or why the work cannot be done.
+    pub fn prepare(
+        &self,
+        node: &Node,
+        name: Option<&str>,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<(), Error> {
+        on_view!(self, node, prepare(name, is_over))
     }
 
     fn writable_outbox(&self) -> Result<&Arc<Outbox>, Error> {

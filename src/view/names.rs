@@ -136,9 +136,14 @@ pub(super) fn full_id(id: &str) -> String {
     id_part(plain_id(id), true)
 }
 
-/// Returns true if a name begins with a time, like a message's own. Such a name is never taken for an id.
+/// Returns the time with which a name begins, like a message's own.
+pub(super) fn parse_name_time(stem: &str) -> Option<Timestamp> {
+    stem.get(..STAMP).and_then(Timestamp::from_iso8601_basic)
+}
+
+/// Returns true if a name begins with a time. Such a name is never taken for an id.
 pub(super) fn has_time_prefix(stem: &str) -> bool {
-    stem.get(..STAMP).and_then(Timestamp::from_iso8601_basic).is_some()
+    parse_name_time(stem).is_some()
 }
 
 /// Returns the key of an id, under which messages are found by a [short name](is_name_of_id).

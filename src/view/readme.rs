@@ -39,7 +39,7 @@ fn readme_text(tree: &Tree) -> String {
     let (reading, each) = (about_reading(tree), about_each(tree));
     let (parts, texts) = (about_parts(tree), about_texts(tree));
     let (ack, files, headers) = (about_ack(tree), about_files(tree), about_headers(tree));
-    let answer = about_answer(tree);
+    let (answer, search) = (about_answer(tree), about_search(tree));
     let patience = tree.settings.wait_timeout;
     format!(
         "This folder is the mailbox of \"{me}\". Each message is a file: use ls, cat and echo.{note}
@@ -69,10 +69,9 @@ SEND
 LOOK AROUND (this marks nothing as read)
   archive/YYYY-MM-DD/    all messages to you, by day        sent/YYYY-MM-DD/    all messages from you
   threads/THREAD/        one conversation, oldest first, also what others in it wrote to each other
-  transcripts/           each conversation as one text      raw/                the files of the stores
-  rejected/              messages that were not accepted, and why (bad signature, broken file)
-  agents.txt             a line an agent: name, stores, last wrote, unread, key, pinned (-: not known)
-  status.txt             your name, unread mail, health, last refusal    .maildir/    for mail programs
+  transcripts/           each conversation as one text      rejected/           what was not accepted, and why
+{search}  agents.txt             a line an agent: name, stores, last wrote, unread, key, pinned (-: not known)
+  status.txt             your name, unread mail, health   .maildir/  for mail programs   raw/  the stores' files
 {parts}{texts}The line \"Signature: valid\" proves From:; \"none\", \"unknown\" and \"missing\" prove nothing about who wrote.
 "
     )
@@ -155,6 +154,15 @@ fn about_headers(tree: &Tree) -> String {
         let more = format!(" {name},");
         if known.contains(&more) { known } else { known + &more }
     })
+}
+
+/// Returns the line about `search/`, if there is any.
+fn about_search(tree: &Tree) -> &'static str {
+    if tree.settings.search.is_some() {
+        "  search/\"WORD WORD\"/    the messages with all these words; hits.txt there is short; also from:BOB, -WORD\n"
+    } else {
+        ""
+    }
 }
 
 /// Returns the line about `me/`, if there is any.

@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::message_texts::read_headline;
 use super::node::{NodeTrait, PagePolicy};
 use super::receipts::{LastSent, find_last_sent};
+use super::search::BadQuery;
 use super::table::View;
 use super::{Error, Tree, UnknownId};
 use crate::index::{IndexEntry, MsgIx};
@@ -46,6 +47,8 @@ pub struct MailboxStatus {
     pub last_refusal: Option<LastRefusal>,
     /// The last requested id that does not stand for exactly one message.
     pub last_unknown_id: Option<UnknownId>,
+    /// The last query of `search/` that could not be parsed.
+    pub last_bad_query: Option<BadQuery>,
     /// Further notes for a person.
     pub notes: Vec<String>,
 }
@@ -154,6 +157,7 @@ impl Tree {
                 reason,
             }),
             last_unknown_id: self.last_unknown_id.get(),
+            last_bad_query: self.views.search.last_bad_query(),
             notes: collect_notes(self, keys.own_fault),
         }
     }
@@ -193,6 +197,9 @@ fn status_text(tree: &Tree) -> (String, Timestamp) {
     lines.extend(status.last_unknown_id.map(|UnknownId { id, meaning, .. }| {
         format!("last unknown id: {} ({})", sanitize_line(&id), sanitize_line(&meaning))
     }));
+    lines.extend(status.last_bad_query.map(|BadQuery { query, reason, .. }| {
+        format!("last bad query: {} ({})", sanitize_line(&query), sanitize_line(&reason))
+    }));
     lines.extend(status.notes.iter().map(|text| format!("note: {}", sanitize_line(text))));
     (lines.join("\n") + "\n", status_time(tree))
 }
@@ -202,7 +209,9 @@ fn status_time(tree: &Tree) -> Timestamp {
     let refusal = tree.outbox.as_ref().and_then(|o| o.last_refusal()).map(|r| r.time);
     let newest = tree.index.read().messages.newest_time();
     let unknown = tree.last_unknown_id.get().map(|unknown| unknown.time);
-    let time = [newest, tree.index.marks_time(), refusal, unknown, tree.views.me.unsaved_time()];
+    let bad = tree.views.search.last_bad_query().map(|bad| bad.time);
+    let unsaved = tree.views.me.unsaved_time();
+    let time = [newest, tree.index.marks_time(), refusal, unknown, bad, unsaved];
     let links = tree.link_boards();
     let links = links.iter().map(|board| Some(board.changed_at()));
     time.into_iter().chain(links).flatten().max().unwrap_or_default()
@@ -269,6 +278,7 @@ fn collect_notes(tree: &Tree, own_key: Option<String>) -> Vec<String> {
         }
         out.extend(outbox.list_faults());
     }
+    out.extend(tree.views.search.fault());
     out.extend(tree.views.me.unsaved_lines(tree));
     out.extend(tree.index.describe_others_as_me());
     out.extend(find_shared_keys(tree));

@@ -17,6 +17,7 @@ use super::raw::{RawKey, RawView};
 use super::readme::ReadmeView;
 use super::rejected::{RejectedKey, RejectedView};
 use super::root::RootView;
+use super::search::{SearchKey, SearchView};
 use super::sent::{SentKey, SentView};
 use super::status::StatusView;
 use super::transcript::{TranscriptKey, TranscriptView};
@@ -128,6 +129,22 @@ pub(super) trait View {
     /// Opens a file to read it, or to write it if it is [editable](NodeTrait::Editable).
     fn open(&self, tree: &Tree, key: &Self::Key, _how: &OpenRequest) -> Result<OpenFile, Error> {
         Ok(OpenFile::from_bytes(self.text(tree, key)?.0.into_bytes()))
+    }
+
+    /// Returns true if a request on a node, or on a name in it, would have to wait for long work. It waits for nothing itself.
+    fn may_take_long(&self, _tree: &Tree, _key: &Self::Key, _name: Option<&str>) -> bool {
+        false
+    }
+
+    /// Does the long work of a request, so that the request itself is short. `is_over` returns true if nobody waits any longer.
+    fn prepare(
+        &self,
+        _tree: &Tree,
+        _key: &Self::Key,
+        _name: Option<&str>,
+        _is_over: &dyn Fn() -> bool,
+    ) -> Result<(), Error> {
+        Ok(())
     }
 
     /// Returns the file that a program makes under a name in a folder, or `None` if no files can be made there. The
@@ -339,6 +356,10 @@ views! {
     Sent(SentKey) => sent: SentView {
         "sent.txt", listed: true, number: 21, SentKey::List;
         ".sent", listed: false, number: 22, SentKey::Reports;
+    }
+    /// `search/`
+    Search(SearchKey) => search: SearchView {
+        "search", listed: true, number: 23, SearchKey::Top;
     }
     /// `.wait`, `.next` and `.watch`
     Wait(WaitKey) => wait: WaitView {

@@ -249,6 +249,16 @@ impl MessageNames {
         self.short_ids.find(core, name, |ix| self.is_in_folder(core, *ix, folder))
     }
 
+    /// Finds a message by its id, whole or short, among those that `lies` chooses. Returns `None` if it fits several.
+    pub fn find_by_id(
+        &self,
+        core: &IndexTables,
+        id: &str,
+        lies: impl Fn(&MsgIx) -> bool,
+    ) -> Option<MsgIx> {
+        self.short_ids.find(core, id, lies)
+    }
+
     /// Finds the message that a folder shows under a name of its own without ending.
     pub fn find_by_stem(
         &self,

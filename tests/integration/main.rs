@@ -70,6 +70,7 @@ mod replies;
 mod robustness;
 mod samp_files;
 mod scale;
+mod search;
 mod sendmail;
 mod several;
 mod shared_ids;

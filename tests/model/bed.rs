@@ -107,6 +107,7 @@ impl Bed {
             link_boards: Arc::default(),
             bell_record: None,
             find_mounted: view::MountedFinder::default(),
+            search: None,
             groups: std::collections::BTreeMap::default(),
         };
         let tree = Arc::new(Tree::new(Arc::clone(&index), Some(Arc::clone(&outbox)), settings));

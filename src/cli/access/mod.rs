@@ -21,7 +21,7 @@ use msgfs::config::{self, LockError};
 use msgfs::fuse::mountpoint::{self, MountState};
 use msgfs::mailbox::MailboxOpenError;
 use msgfs::model::sanitize_line;
-use msgfs::view::{AskProgress, AskQuery, FolderEntry};
+use msgfs::view::{AskProgress, AskQuery, FolderEntry, SearchReport, search_report_path};
 
 use super::GlobalOptions;
 use super::context::CommandContext;
@@ -51,17 +51,22 @@ pub(crate) struct AccessPurpose {
     pub waits: bool,
     /// The command looks again and again, and changes meanwhile matter.
     pub follows: bool,
+    /// The command searches, and may write the index of search if nobody acts.
+    pub searches: bool,
 }
 
 impl AccessPurpose {
     /// Reads only.
-    pub(crate) const LOOK: Self = Self { acts: false, waits: false, follows: false };
+    pub(crate) const LOOK: Self =
+        Self { acts: false, waits: false, follows: false, searches: false };
     /// Reads, and waits for new mail.
-    pub(crate) const WAIT: Self = Self { acts: false, waits: true, follows: true };
+    pub(crate) const WAIT: Self = Self { waits: true, follows: true, ..Self::LOOK };
     /// Reads again and again.
-    pub(crate) const FOLLOW: Self = Self { acts: false, waits: false, follows: true };
+    pub(crate) const FOLLOW: Self = Self { follows: true, ..Self::LOOK };
     /// Sends, or marks as read.
-    pub(crate) const ACT: Self = Self { acts: true, waits: false, follows: false };
+    pub(crate) const ACT: Self = Self { acts: true, ..Self::LOOK };
+    /// Searches.
+    pub(crate) const SEARCH: Self = Self { searches: true, ..Self::LOOK };
 }
 
 /// Returns the end of an error about a path: the command that shows the names there.
@@ -125,8 +130,25 @@ pub(crate) trait TreeAccess {
         out: &mut dyn Write,
     ) -> Result<AskProgress, Failure>;
 
+    /// Returns the newest messages that a query finds, at most `limit`.
+    fn search(&self, query: &str, limit: usize) -> Result<SearchReport, Failure> {
+        read_search_report(self, &search_report_path(query, limit))
+    }
+
     /// Ends the access. All that was read or sent is durable when this returns.
     fn close(self: Box<Self>) {}
+}
+
+/// Reads a report of a search from its path in the tree.
+fn read_search_report<T: TreeAccess + ?Sized>(
+    tree: &T,
+    path: &str,
+) -> Result<SearchReport, Failure> {
+    let mut text = Vec::new();
+    tree.cat(path, &mut text)?;
+    serde_json::from_slice(&text).map_err(|e| {
+        Failure::refused(format!("the result of the search is not what this msgfs expects: {e}"))
+    })
 }
 
 /// Calls `work` with the tree of me. Calls it again if the serving process ended before it began.
@@ -290,6 +312,12 @@ fn open_directly(
     global: &GlobalOptions,
     purpose: AccessPurpose,
 ) -> Result<Box<dyn TreeAccess>, Failure> {
+    let is_alone = || {
+        Ok::<_, Failure>(
+            config::find_lock_holder(&CommandContext::find(global)?.paths.state).is_none(),
+        )
+    };
+    let purpose = AccessPurpose { searches: purpose.searches && is_alone()?, ..purpose };
     DirectAccess::open(global, purpose).map(|direct| Box::new(direct) as Box<dyn TreeAccess>)
 }
 

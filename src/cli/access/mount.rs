@@ -11,14 +11,19 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use msgfs::model::Timestamp;
-use msgfs::view::{AskProgress, AskQuery, FolderEntry};
+use msgfs::view::{AskProgress, AskQuery, FolderEntry, SearchReport, search_report_path};
 use rustix::io::Errno;
 
 use super::super::GlobalOptions;
 use super::super::context::CommandContext;
 use super::super::failure::{Failure, format_io_error};
-use super::{PAUSE, SocketAccess, TreeAccess, resolve_move_target, split_path, suggest_listing};
+use super::{
+    PAUSE, SocketAccess, TreeAccess, read_search_report, resolve_move_target, split_path,
+    suggest_listing,
+};
 
+/// The longest name of a file, in bytes.
+const NAME_MAX: usize = 255;
 /// The most bytes read from a file that has the reason of a refusal.
 const REASON_LIMIT: u64 = 64 << 10;
 
@@ -106,6 +111,21 @@ impl TreeAccess for MountAccess {
         })
         .map_err(|e| failure_from_errno(path, &e))?;
         written.map_err(|e| Failure::from_output_error(&e))
+    }
+
+    /// Asks through the socket if the query is too long for the name of a folder.
+    fn search(&self, query: &str, limit: usize) -> Result<SearchReport, Failure> {
+        let path = search_report_path(query, limit);
+        if path.split('/').all(|name| name.len() <= NAME_MAX) {
+            return read_search_report(self, &path);
+        }
+        let served = SocketAccess::connect(&self.state).map_err(|e| {
+            Failure::from_io(
+                "the query is longer than a file name, and the mount's socket fails",
+                &e,
+            )
+        })?;
+        served.search(query, limit)
     }
 
     fn has_path(&self, path: &str) -> bool {

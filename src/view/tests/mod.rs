@@ -1,8 +1,10 @@
 //! The tree over stores in memory. `shown`: messages and their attachments; `beside`: files that can be written
-//! beside them; `questions`: answers; `threads`: their folders; `texts`: `me/`.
+//! beside them; `questions`: answers; `search`; `threads`: their folders; `texts`: `me/`.
 
 mod beside;
 mod questions;
+#[cfg(feature = "search")]
+mod search;
 mod shown;
 mod texts;
 mod threads;
@@ -121,6 +123,7 @@ fn tree(dir: &tempfile::TempDir, stores: &[Arc<Memory>], read_only: bool) -> Tre
         bell_record: None,
         groups: crate::outbox::RecipientGroups::default(),
         find_mounted: crate::view::MountedFinder::default(),
+        search: None,
     };
     Tree::new(index, outbox, settings)
 }

@@ -1,0 +1,107 @@
+//! `msgfs search`: prints the messages that contain words.
+
+use msgfs::search::{IS_BUILT, SearchQuery};
+use msgfs::view::{SHOWN_HITS, SearchHit, format_hits};
+use serde::Serialize;
+
+use super::access::{self, AccessPurpose};
+use super::context::CommandContext;
+use super::failure::Failure;
+use super::{GlobalOptions, output};
+
+/// The exit code of a search that could not be done; that of one without hits is 1, as for grep.
+const FAILED: u8 = 2;
+
+/// Find messages by their words
+///
+/// Prints the file hits.txt of the tree: one line for each message that has all words in its subject or body, the newest
+/// first, and the number of all hits. The fields of a line are: short id, sender, day, subject or first words, the line that
+/// matches. Capital letters and accents do not matter. Reading marks nothing.
+///
+/// A query is made of words, word* (words that begin so), "a phrase", -word (not this word), from:NAME, to:NAME,
+/// thread:ID, subject:WORD, store:NAME, after:2026-11-01 (that day and later), before:2026-11-01 (earlier than that day)
+/// and is:unread. The arguments are joined with blanks.
+///
+/// The first search builds an index, which is kept up to date from then on.
+///
+/// Exit codes: 0 there are hits, 1 there is none, 2 the search failed.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  msgfs search parser bug\n  msgfs search '\"a phrase\" from:bob -draft'\n  msgfs search 'subject:release after:2026-11-01' --limit 50\n  msgfs cat inbox/\"$(msgfs search is:unread urgent --json | jq -r '.[0].name')\""
+)]
+pub(crate) struct Args {
+    #[arg(
+        long,
+        help = "Print one JSON array of objects, newest first: id, message_id, name, store, thread, from, to, \
+                time, subject (null or text), line"
+    )]
+    json: bool,
+    /// The most hits to print
+    #[arg(long, value_name = "N", default_value_t = SHOWN_HITS)]
+    limit: usize,
+    /// The words to look for, and other conditions
+    #[arg(required = true, value_name = "QUERY", allow_hyphen_values = true)]
+    query: Vec<String>,
+}
+
+/// A hit as `--json` prints it.
+#[derive(Serialize)]
+struct PrintedHit<'a> {
+    id: &'a str,
+    message_id: &'a str,
+    name: &'a str,
+    store: &'a str,
+    thread: &'a str,
+    from: &'a str,
+    to: &'a [String],
+    time: &'a str,
+    subject: Option<&'a str>,
+    line: &'a str,
+}
+
+impl<'a> From<&'a SearchHit> for PrintedHit<'a> {
+    fn from(hit: &'a SearchHit) -> Self {
+        let SearchHit {
+            id, message_id, name, store, thread, from, to, time, subject, line, ..
+        } = hit;
+        let subject = subject.as_deref();
+        Self { id, message_id, name, store, thread, from, to, time, subject, line }
+    }
+}
+
+pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
+    match find_and_print(global, args) {
+        Ok(0) => Err(Failure::AlreadyReported),
+        Ok(_) => Ok(()),
+        Err(failure @ (Failure::Usage(_) | Failure::OutputClosed)) => Err(failure),
+        Err(failure) => Err(Failure::Code(FAILED, failure.to_string())),
+    }
+}
+
+/// Prints the hits and returns the number of all.
+fn find_and_print(global: &GlobalOptions, args: &Args) -> Result<usize, Failure> {
+    if let Some(option) = args.query.iter().find(|word| word.starts_with("--")) {
+        return Err(Failure::Usage(format!(
+            "there is no option {option}; see `msgfs search --help`"
+        )));
+    }
+    let query = args.query.join(" ").replace(char::is_control, " ");
+    query
+        .parse::<SearchQuery>()
+        .map_err(|e| Failure::Usage(format!("{e}; see `msgfs search --help`")))?;
+    if !IS_BUILT {
+        return Err(Failure::refused("this msgfs was built without search"));
+    }
+    if !CommandContext::find(global)?.config.search {
+        return Err(Failure::refused("search is turned off: the configuration has search = false"));
+    }
+    let report =
+        access::with_tree(global, AccessPurpose::SEARCH, |tree| tree.search(&query, args.limit))?;
+    if args.json {
+        let hits: Vec<PrintedHit<'_>> = report.hits.iter().map(PrintedHit::from).collect();
+        output::print_json_line(&hits)?;
+    } else {
+        output::print_data(&format_hits(report.total, report.hits.iter()))?;
+    }
+    Ok(report.total)
+}

@@ -1,0 +1,420 @@
+//! The table of words: the full-text index of SQLite (FTS5), in a file or in memory.
+//!
+//! The texts of messages are not in it, only their words. Rows are numbered densely, so that lists of rows stay short. A row of
+//! `documents` says which message a row stands for. The file is never mapped into memory and has no write-ahead log, whose index
+//! is mapped: a file that is cut while it is mapped would end the process. A query becomes quoted strings of FTS5, so no word of a
+//! person is ever its syntax.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags, Row, params};
+
+use super::documents::SavedDocument;
+use super::error::TableError;
+use super::query::{SearchQuery, WordPattern};
+
+/// The version of the tables.
+const VERSION: i64 = 1;
+
+/// The tables of this version.
+const SCHEMA: &str = "
+    CREATE VIRTUAL TABLE texts USING fts5(
+        subject, body, content='', columnsize=0, detail=full, tokenize='unicode61 remove_diacritics 2'
+    );
+    INSERT INTO texts(texts, rank) VALUES('pgsz', 8000);
+    INSERT INTO texts(texts, rank) VALUES('hashsize', 8388608);
+    INSERT INTO texts(texts, rank) VALUES('automerge', 8);
+    CREATE TABLE documents(row INTEGER PRIMARY KEY, identity INTEGER NOT NULL, stamp INTEGER NOT NULL);
+    CREATE TABLE counts(inserted INTEGER NOT NULL, removed INTEGER NOT NULL);
+    INSERT INTO counts VALUES(0, 0);
+    PRAGMA user_version = 1;
+";
+
+/// The settings of a connection. `journal_mode` and `mmap_size` keep the file from being mapped.
+const SETTINGS: &str = "
+    PRAGMA mmap_size = 0;
+    PRAGMA temp_store = MEMORY;
+    PRAGMA cache_size = -16384;
+    PRAGMA trusted_schema = OFF;
+    PRAGMA cell_size_check = ON;
+";
+
+/// The longest wait for a reader in another process.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// The largest number of terms of one expression of FTS5.
+const TERMS: usize = 50;
+
+/// An open table of words.
+#[derive(Debug)]
+pub(super) struct TextTable {
+    connection: Connection,
+    counts: RowCounts,
+    /// The counts before the transaction.
+    before: RowCounts,
+}
+
+/// The numbers of rows that were inserted and removed so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct RowCounts {
+    inserted: u32,
+    removed: u32,
+}
+
+impl TextTable {
+    /// Makes an empty table that is gone with this value.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub fn in_memory() -> Result<Self, TableError> {
+        let connection = Connection::open_in_memory()?;
+        connection.execute_batch(SETTINGS)?;
+        connection.execute_batch(SCHEMA)?;
+        Ok(Self { connection, counts: RowCounts::default(), before: RowCounts::default() })
+    }
+
+    /// Opens a file. A table that writes is made if the file is empty.
+    ///
+    /// # Errors
+    /// If the file cannot be opened or has another form.
+    pub fn open_file(path: &Path, writes: bool) -> Result<Self, TableError> {
+        let mode = if writes {
+            OpenFlags::SQLITE_OPEN_READ_WRITE
+        } else {
+            OpenFlags::SQLITE_OPEN_READ_ONLY
+        };
+        let connection = Connection::open_with_flags(path, mode | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+        connection.busy_timeout(PATIENCE)?;
+        connection.execute_batch(SETTINGS)?;
+        let version = |of: &Connection| of.query_row("PRAGMA user_version", [], first_integer);
+        if writes {
+            let is_empty =
+                connection.query_row("SELECT count(*) FROM sqlite_schema", [], first_integer)? == 0;
+            let begin = if is_empty { "PRAGMA page_size = 8192;" } else { "" };
+            connection.execute_batch(begin)?;
+            // The journal says what a cut write left, so a kill or a loss of power leaves the file as it was.
+            connection
+                .execute_batch("PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = NORMAL;")?;
+            if is_empty {
+                connection.execute_batch(&format!("BEGIN; {SCHEMA} COMMIT;"))?;
+            }
+        }
+        if version(&connection)? != VERSION {
+            return Err(TableError::Damaged("it has the form of another version".to_owned()));
+        }
+        let counts =
+            connection.query_row("SELECT inserted, removed FROM counts", [], read_counts)?;
+        Ok(Self { connection, counts, before: counts })
+    }
+
+    /// Examines the structure of every page.
+    ///
+    /// # Errors
+    /// If one is damaged.
+    pub fn check_pages(&self) -> Result<(), TableError> {
+        let text: String =
+            self.connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+        if text == "ok" { Ok(()) } else { Err(TableError::Damaged(text)) }
+    }
+
+    /// Returns the number of rows that were ever inserted. The next row is the one behind them.
+    pub fn rows_so_far(&self) -> u32 {
+        self.counts.inserted
+    }
+
+    /// Begins a transaction.
+    ///
+    /// # Errors
+    /// If the table cannot be written.
+    pub fn begin(&mut self) -> Result<(), TableError> {
+        self.before = self.counts;
+        Ok(self.connection.execute_batch("BEGIN IMMEDIATE")?)
+    }
+
+    /// Inserts a message.
+    ///
+    /// # Errors
+    /// If the table cannot be written.
+    pub fn insert(
+        &mut self,
+        document: &SavedDocument,
+        subject: &str,
+        body: &str,
+    ) -> Result<(), TableError> {
+        let SavedDocument { row, identity, stamp } = *document;
+        let mut text = self
+            .connection
+            .prepare_cached("INSERT INTO texts(rowid, subject, body) VALUES(?1, ?2, ?3)")?;
+        text.execute(params![row, subject, body])?;
+        let mut known =
+            self.connection.prepare_cached("INSERT INTO documents VALUES(?1, ?2, ?3)")?;
+        known.execute(params![row, identity as i64, stamp])?;
+        self.counts.inserted = row;
+        Ok(())
+    }
+
+    /// Removes a row from the documents. Its words stay until the table is made anew.
+    ///
+    /// # Errors
+    /// If the table cannot be written.
+    pub fn remove(&mut self, row: u32) -> Result<(), TableError> {
+        let mut known = self.connection.prepare_cached("DELETE FROM documents WHERE row = ?1")?;
+        self.counts.removed += known.execute([row])? as u32;
+        Ok(())
+    }
+
+    /// Commits the transaction.
+    ///
+    /// # Errors
+    /// If the table cannot be written.
+    pub fn commit(&mut self) -> Result<(), TableError> {
+        self.connection.execute(
+            "UPDATE counts SET inserted = ?1, removed = ?2",
+            params![self.counts.inserted, self.counts.removed],
+        )?;
+        Ok(self.connection.execute_batch("COMMIT")?)
+    }
+
+    /// Forgets what the transaction changed.
+    pub fn roll_back(&mut self) {
+        self.counts = self.before;
+        // A fault may have done so already.
+        let _ = self.connection.execute_batch("ROLLBACK");
+    }
+
+    /// Calls `each` with every document, in the order of rows.
+    ///
+    /// # Errors
+    /// If the table cannot be read, or has another number of documents than were inserted.
+    pub fn visit_documents(&self, each: &mut dyn FnMut(SavedDocument)) -> Result<(), TableError> {
+        let mut all =
+            self.connection.prepare("SELECT row, identity, stamp FROM documents ORDER BY row")?;
+        let (mut rows, mut count) = (all.query([])?, 0_u32);
+        let RowCounts { inserted, removed } = self.counts;
+        while let Some(row) = rows.next()? {
+            let identity: i64 = row.get(1)?;
+            let document =
+                SavedDocument { row: row.get(0)?, identity: identity as u64, stamp: row.get(2)? };
+            if !(1..=inserted).contains(&document.row) {
+                return Err(TableError::Damaged("a row has a wrong number".to_owned()));
+            }
+            each(document);
+            count += 1;
+        }
+        if Some(count) == inserted.checked_sub(removed) {
+            Ok(())
+        } else {
+            Err(TableError::Damaged("documents are missing".to_owned()))
+        }
+    }
+
+    /// Returns the rows whose text a query matches, in their order. A query that only excludes words matches all others that
+    /// the table has.
+    ///
+    /// # Errors
+    /// If the table cannot be read.
+    pub fn find_rows(&self, query: &SearchQuery) -> Result<Vec<u32>, TableError> {
+        let texts_of = |negated: bool| {
+            let words = query.words().filter(move |(_, is_negated)| *is_negated == negated);
+            words.map(|(words, _)| format_words(words)).collect::<Vec<String>>()
+        };
+        let (wanted, excluded) = (texts_of(false), texts_of(true));
+        let mut found: Option<Vec<u32>> = None;
+        for some in wanted.chunks(TERMS) {
+            let rows = self.match_rows(&some.join(" AND "))?;
+            found = Some(match found {
+                Some(before) => keep_common(before, &rows),
+                None => rows,
+            });
+        }
+        let mut found = match found {
+            Some(found) => found,
+            None => self.all_rows()?,
+        };
+        for some in excluded.chunks(TERMS) {
+            let rows = self.match_rows(&some.join(" OR "))?;
+            found.retain(|row| rows.binary_search(row).is_err());
+        }
+        Ok(found)
+    }
+
+    fn match_rows(&self, expression: &str) -> Result<Vec<u32>, TableError> {
+        let mut statement =
+            self.connection.prepare_cached("SELECT rowid FROM texts WHERE texts MATCH ?1")?;
+        collect_rows(statement.query([expression])?)
+    }
+
+    fn all_rows(&self) -> Result<Vec<u32>, TableError> {
+        let mut statement =
+            self.connection.prepare_cached("SELECT row FROM documents ORDER BY row")?;
+        collect_rows(statement.query([])?)
+    }
+}
+
+fn collect_rows(mut rows: rusqlite::Rows<'_>) -> Result<Vec<u32>, TableError> {
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        found.push(row.get(0)?);
+    }
+    Ok(found)
+}
+
+/// Returns the rows of a sorted list that another sorted list has, too.
+fn keep_common(mut rows: Vec<u32>, others: &[u32]) -> Vec<u32> {
+    rows.retain(|row| others.binary_search(row).is_ok());
+    rows
+}
+
+/// Returns a pattern in the syntax of FTS5.
+fn format_words(words: &WordPattern) -> String {
+    let column = if words.in_subject { "subject : " } else { "" };
+    let star = if words.is_prefix { " *" } else { "" };
+    format!("({column}\"{}\"{star})", words.text.replace('"', "\"\""))
+}
+
+fn first_integer(row: &Row<'_>) -> rusqlite::Result<i64> {
+    row.get(0)
+}
+
+fn read_counts(row: &Row<'_>) -> rusqlite::Result<RowCounts> {
+    Ok(RowCounts { inserted: row.get(0)?, removed: row.get(1)? })
+}
+
+impl From<rusqlite::Error> for TableError {
+    fn from(error: rusqlite::Error) -> Self {
+        let text = error.to_string();
+        match error.sqlite_error_code() {
+            Some(
+                ErrorCode::DatabaseBusy
+                | ErrorCode::DatabaseLocked
+                | ErrorCode::DiskFull
+                | ErrorCode::ReadOnly
+                | ErrorCode::PermissionDenied
+                | ErrorCode::CannotOpen
+                | ErrorCode::OutOfMemory,
+            ) => Self::Unavailable(text),
+            _ => Self::Damaged(text),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn table_of(texts: &[(&str, &str)]) -> TextTable {
+        let mut table = TextTable::in_memory().unwrap();
+        table.begin().unwrap();
+        for (number, (subject, body)) in texts.iter().enumerate() {
+            let row = number as u32 + 1;
+            let document = SavedDocument { row, identity: row.into(), stamp: 1 };
+            table.insert(&document, subject, body).unwrap();
+        }
+        table.commit().unwrap();
+        table
+    }
+
+    fn find(table: &TextTable, query: &str) -> Vec<u32> {
+        table.find_rows(&query.parse().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn queries_find_their_rows() {
+        let table = table_of(&[
+            ("Parser bug", "the parser fails"),
+            ("", "no parser here: Äpfel über alles"),
+            ("bug", "a long phrase of words"),
+            ("line", "foo-bar http://x/y std::vec AND OR NOT NEAR"),
+        ]);
+        for (query, rows) in [
+            ("parser", &[1, 2][..]),
+            ("PARSER bug", &[1]),
+            ("bug", &[1, 3]),
+            ("subject:parser", &[1]),
+            ("pars*", &[1, 2]),
+            ("apfel", &[2]),
+            ("ÄPFEL", &[2]),
+            ("A\u{308}pfel", &[2]),
+            ("\"long phrase\"", &[3]),
+            ("\"phrase long\"", &[]),
+            ("\"long phr\"*", &[3]),
+            ("bug -parser", &[3]),
+            ("-parser", &[3, 4]),
+            ("-parser -bug", &[4]),
+            ("AND OR", &[4]),
+            ("NEAR", &[4]),
+            ("foo-bar", &[4]),
+            ("std::vec", &[4]),
+            ("http://x/y", &[4]),
+            ("subject", &[]),
+            ("nothing", &[]),
+            ("parser nothing", &[]),
+        ] {
+            assert_eq!(find(&table, query), rows, "{query}");
+        }
+    }
+
+    #[test]
+    fn a_query_of_many_words_is_done_in_parts() {
+        let table = table_of(&[("", "a b"), ("", "a c")]);
+        let many = "a ".repeat(1000);
+        assert_eq!(find(&table, &format!("{many} b")), [1]);
+        assert_eq!(find(&table, &format!("{} -c", "-x ".repeat(1000))), [1]);
+    }
+
+    #[test]
+    fn a_file_keeps_its_documents() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("index");
+        std::fs::write(&path, "").unwrap();
+        let mut table = TextTable::open_file(&path, true).unwrap();
+        table.begin().unwrap();
+        table
+            .insert(&SavedDocument { row: 1, identity: u64::MAX >> 8, stamp: 7 }, "s", "b")
+            .unwrap();
+        table.insert(&SavedDocument { row: 2, identity: 5, stamp: 8 }, "s", "c").unwrap();
+        table.remove(2).unwrap();
+        table.commit().unwrap();
+        drop(table);
+        let table = TextTable::open_file(&path, false).unwrap();
+        let mut all = Vec::new();
+        table.visit_documents(&mut |one| all.push(one)).unwrap();
+        assert_eq!(all, [SavedDocument { row: 1, identity: u64::MAX >> 8, stamp: 7 }]);
+        assert_eq!(find(&table, "b"), [1]);
+        table.check_pages().unwrap();
+    }
+
+    #[test]
+    fn garbage_is_damage() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("index");
+        std::fs::write(&path, "garbage, and more than a header of it. ".repeat(1000)).unwrap();
+        for writes in [false, true] {
+            let opened = TextTable::open_file(&path, writes);
+            assert!(matches!(opened, Err(TableError::Damaged(_))), "{opened:?}");
+        }
+        let absent = TextTable::open_file(&dir.path().join("absent"), false);
+        assert!(matches!(absent, Err(TableError::Unavailable(_))), "{absent:?}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn no_query_is_an_error_of_the_table(texts in prop::collection::vec(any::<String>(), 1..4), query: String) {
+            let texts: Vec<(&str, &str)> = texts.iter().map(|text| ("", text.as_str())).collect();
+            if let Ok(query) = query.parse() {
+                prop_assert!(table_of(&texts).find_rows(&query).is_ok());
+            }
+        }
+
+        #[test]
+        fn the_place_of_a_match_is_one(text in "[a-zA-ZäÖéñ ,.-]{0,40}", query in "[a-zA-ZäÖéñ]{1,2}\\*?") {
+            let query: SearchQuery = query.parse().unwrap();
+            let finder = super::super::fold::MatchFinder::new(&query);
+            let is_found = !table_of(&[("", &text)]).find_rows(&query).unwrap().is_empty();
+            prop_assert_eq!(finder.find_in_body(&text).is_some(), is_found, "{} in {}", query, text);
+        }
+    }
+}
