@@ -166,8 +166,6 @@ class Kind:
 def signed(program: Path, folder: Path, ending: str, count: int, ours: float, what: str) -> Row:
     """A first index beside reading the files and as many strict verifications, on all cores."""
     bare = program.parent / "examples/bare_signed"
-    if not bare.exists():
-        raise BenchError(f"{bare} is missing; build it with: cargo build --release --example bare_signed")
     runs = [command(bare, folder, ending).split() for _ in range(3)]
     if int(runs[0][0]) != count:
         raise BenchError(f"{folder} has {int(runs[0][0])} files {ending}, expected {count}")

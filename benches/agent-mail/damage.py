@@ -125,11 +125,24 @@ def full(setting: Setting, sizes: Sizes, parent: Path) -> dict:
             filler.unlink()
             recovered = sender.insist(sender.message())
             again = [message for message in refused if not sender.send(message)]
+            late = settle(setting, ledger)
         if again:
             with running(setting, [SENDER]) as adapter:
                 sender = Round(adapter, ledger)
                 again = [message for message in again if not sender.insist(message)]
-        return {**counted(setting, ledger), "refused_when_full": len(refused), "recovered": recovered, "stuck": len(again)}
+        return {**counted(setting, ledger), "late": late, "refused_when_full": len(refused), "recovered": recovered, "stuck": len(again)}
+
+
+def settle(setting: Setting, ledger: Ledger) -> int:
+    """Gives a sender who runs half a minute to deliver what it accepted; returns how many messages were not there at once."""
+    late, end = None, time.monotonic() + 30
+    with running(setting, READERS) as readers:
+        while True:
+            missing = ledger.count(shown_by(readers, READERS))["lost"]
+            late = missing if late is None else late
+            if not missing or time.monotonic() > end:
+                return late
+            time.sleep(0.5)
 
 
 def fill(filler: Path, left: int) -> None:

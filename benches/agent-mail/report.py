@@ -5,6 +5,7 @@ import re
 from xml.sax.saxutils import escape
 
 import programs
+from sizes import Sizes
 
 DOCS = programs.ROOT / "docs"
 PAGE, LOSS, SPEED = DOCS / "BENCHMARK.md", DOCS / "benchmark-loss.svg", DOCS / "benchmark-speed.svg"
@@ -52,6 +53,8 @@ def outcome(found: dict | None) -> str:
     text = f"{bold(found['lost'])} / {bold(found['doubled'])} of {found['accepted']:,}"
     if found.get("broken"):
         text += f", **{found['broken']}** of {found['cuts']} stores unusable"
+    if found.get("late"):
+        text += f", {found['late']} late"
     if found.get("stuck"):
         text += f", **{found['stuck']}** never accepted"
     return text
@@ -126,7 +129,7 @@ def versions(results: dict) -> str:
     for _, result in ordered(results):
         work = got(result, "workload")
         rows.append([result["title"], work.get("program", "–"), result.get("licence", ""), work.get("way", "–"),
-                     "yes" if work.get("keys") else "no" if work else "–", f"{result['sizes']['messages']:,}" if "sizes" in result else "–",
+                     "yes" if work.get("keys") else "no" if work else "–", f"{work['messages']:,}" if work else "–",
                      loads(result), result.get("date", "")])
     return table(["program", "version", "licence", "works as", "a repeat is harmless (key)", "messages of the workload", "load of the machine", "measured"], rows)
 
@@ -142,7 +145,10 @@ def tables(results: dict) -> str:
     machine = results["machine"]
     about = (f"{machine['cores']} × {machine['cpu']}, Linux {machine['kernel']}, {machine['file_system']}, Python {machine['python']}"
              if machine else "")
-    parts = ["## What was lost", "Each cell is lost / doubled of what was accepted.", losses(results),
+    short = [result["title"] for _, result in ordered(results) if (got(result, "workload").get("messages") or Sizes.messages) < Sizes.messages]
+    note = (f"**A shorter run.** These rows have fewer messages, kills and cuts than this page says, and were measured beside other work. "
+            f"Their times must not be compared: {'; '.join(short)}.") if short else ""
+    parts = [note, "## What was lost", "Each cell is lost / doubled of what was accepted.", losses(results),
              "## How a forged message was shown", forgeries(results), "## Times", "Median / 99th percentile.", speeds(results),
              "## Costs", costs(results), "## Programs", versions(results), about]
     return "\n\n".join(part for part in parts if part)

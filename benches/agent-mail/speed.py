@@ -102,7 +102,7 @@ def workload(setting: Setting, sizes: Sizes) -> dict:
     """Runs many agents: first the seed, then messages by all clients at once, with answers and groups."""
     agents = [f"agent{number:02}" for number in range(sizes.agents)]
     setting.agents = [*agents, WATCHER, HERALD]
-    result: dict = {}
+    result: dict = {"messages": sizes.messages}
     with running(setting, [], first=True) as maker:
         result["program"] = maker.ask("version")["program"]
         result["way"], result["keys"] = maker.about["way"], maker.about["keys"]
