@@ -3,6 +3,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use proptest::prelude::*;
 
+use super::super::line::AtsfThreadStats;
 use super::super::{line as atsf_line, schema};
 use super::head::KeptSource;
 use super::*;
@@ -11,6 +12,7 @@ use crate::store::sessions::message::{
     CallStatus, SessionBlock, SessionImage, SessionResultFile, SessionRole, TokenCount, ToolCall,
 };
 use crate::store::sessions::render::image_name;
+use crate::store::text::json_values::pick_members;
 
 const ID: &str = "5f0c2f0a-9a35-4b1e-9d1c-0c6a4a5b7e01";
 
@@ -377,5 +379,35 @@ proptest! {
         prop_assert_eq!(line::session_id(Kind::Codex, &kept), id);
         prop_assert_eq!(line::session_id(Kind::Claude, &kept), kept);
         prop_assert_eq!(line::session_id(Kind::Codex, &other), other);
+    }
+
+    #[test]
+    fn any_line_is_a_message(text in any::<String>(), number in any::<i64>()) {
+        let source = KeptSource { kind: Kind::Codex, agent: None };
+        let block = serde_json::json!({"type": "tool_call_ref", "toolCallId": text, "text": number});
+        let value = serde_json::json!({
+            "id": "a", "role": text, "timestamp": text, "content": [block, number, {"type": text}],
+            "toolCalls": [block, number], "tokens": {"input": number, "output": text},
+            "inReplyTo": text, "subAgent": number
+        });
+        let line = value.to_string();
+        let message =
+            line::read_message(&atsf_line::parse(&line).unwrap(), &line, &source, &|_| None);
+        prop_assert_eq!(message.blocks.len(), 1);
+    }
+
+    #[test]
+    fn an_updated_thread_is_a_kept_one(text in "[\\[\\]{}\":,a0.e+ \\\\-]{0,60}", last_id in any::<String>()) {
+        let source = KeptSource { kind: Kind::Codex, agent: None };
+        let (head, created) = (head(Kind::Claude, "t"), Timestamp::default());
+        let kept = KeptHead { head: &head, source: &source, last_id: &last_id, created };
+        for text in [&*text, &format!("{{\"metadata\":{text}}}"), &format!("\u{feff} {{{text}}}")] {
+            let updated = kept.update(text.as_bytes(), &AtsfThreadStats::default(), None);
+            let Ok(Some(changed)) = updated else { continue };
+            let changed = String::from_utf8(changed).unwrap();
+            let [metadata] =
+                pick_members(changed.trim_start_matches('\u{feff}'), ["metadata"]).unwrap();
+            prop_assert_eq!(KeptSource::from_metadata(metadata.as_ref()), Some(source.clone()));
+        }
     }
 }
