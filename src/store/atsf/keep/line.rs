@@ -211,7 +211,7 @@ pub(in crate::store::atsf) fn read_message(
         TokenCount { input: number(input.as_ref()), output: number(output.as_ref()) }
     });
     let calls = line.calls.map(split_elements).unwrap_or_default();
-    let mut calls: Vec<ToolCall> = calls.into_iter().map(read_call).collect();
+    let mut calls: Vec<ToolCall> = calls.into_iter().filter_map(read_call).collect();
     let (mut blocks, mut result_files) = (Vec::new(), Vec::new());
     for block in split_elements(line.content) {
         let names = ["type", "text", "assetRef", "mimeType", "toolCallId", "uri"];
@@ -257,19 +257,20 @@ pub(in crate::store::atsf) fn read_message(
     }
 }
 
-fn read_call(call: &str) -> ToolCall {
+/// Returns a tool call; `None` if the text is no object.
+fn read_call(call: &str) -> Option<ToolCall> {
     let names = ["toolCallId", "name", "input", "output", "status", "duration"];
-    let [id, name, input, output, status, duration] = pick_members(call, names).unwrap_or_default();
+    let [id, name, input, output, status, duration] = pick_members(call, names)?;
     let text = |value: Option<&JsonValue<'_>>| as_text(value).map(std::borrow::Cow::into_owned);
     let status = text(status.as_ref()).and_then(|status| find_value(&STATES, &status));
-    ToolCall {
+    Some(ToolCall {
         id: text(id.as_ref()).unwrap_or_default(),
         name: text(name.as_ref()).unwrap_or_default(),
         input: text(input.as_ref()).unwrap_or_default(),
         output: text(output.as_ref()),
         status: status.unwrap_or(CallStatus::Pending),
         duration_ms: as_number(duration.as_ref()),
-    }
+    })
 }
 
 fn as_number(value: Option<&JsonValue<'_>>) -> Option<u64> {
