@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 
 use super::build::MessageBuilder;
-use super::facts::PendingMessage;
+use super::facts::PendingPieces;
 use super::format::SessionFormat;
 use super::line::SessionLine;
 use super::message::TokenCount;
@@ -58,7 +58,7 @@ pub trait SessionDialect: Debug + Send + Sync + Sized + 'static {
     fn parse_line<'a>(session: &str, text: &'a str) -> Result<SessionLine<'a>, String>;
 
     /// Returns an id for a message that ends with a line without one.
-    fn derive_id(session: &str, message: &PendingMessage) -> String;
+    fn derive_id(session: &str, message: &PendingPieces) -> String;
 
     /// Returns the folder with the whole results of the calls of a log's session, as a path below the folder of logs.
     fn result_folder(name: &str) -> Option<String>;

@@ -13,7 +13,7 @@ const MAX_SUMMARIES: usize = 32;
 
 /// The lines since the last message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PendingMessage {
+pub struct PendingPieces {
     /// The offset of the first line.
     pub start: u64,
     /// The offset after the last line.
@@ -64,7 +64,7 @@ pub struct SessionProgress {
     /// The facts of the session.
     pub about: SessionDescription,
     /// The message that is not complete yet.
-    pub pending: Option<PendingMessage>,
+    pub pending: Option<PendingPieces>,
     /// The time in the name of the last message.
     pub name_time: Option<i64>,
     /// The id of the last message that was copied before the first own one.

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use super::build::{BuiltMessage, MessageBuilder};
 use super::dialect::SessionDialect;
-use super::facts::{PendingMessage, SessionFacts};
+use super::facts::{PendingPieces, SessionFacts};
 use super::line::{HeadNotes, LineStep, SessionLine, TitleNote};
 use super::message::SessionRole;
 use super::owners::{LineClaim, OwnedLine, SessionShared, hash_line_id};
@@ -392,7 +392,7 @@ impl<'a, D: SessionDialect> SessionFold<'_, 'a, D> {
 
     fn take_step(&mut self, line: &SessionLine<'a>, found: &mut Vec<FoundMessage<'a>>) {
         let end = self.at.offset + u64::from(self.at.len);
-        let starts_new = |pending: &PendingMessage| {
+        let starts_new = |pending: &PendingPieces| {
             end - pending.start > MAX_RECORD as u64 || pending.is_sidechain != line.is_sidechain
         };
         let is_own_message = matches!(line.step, LineStep::Prompt | LineStep::Notice);
@@ -406,7 +406,7 @@ impl<'a, D: SessionDialect> SessionFold<'_, 'a, D> {
         let pending = read.pending.take();
         let has_parts = line.has_parts || pending.is_some();
         let start = pending.map_or(self.at.offset, |pending| pending.start);
-        let whole = PendingMessage {
+        let whole = PendingPieces {
             start,
             end,
             last_id: line.id.clone().into_owned(),
@@ -432,7 +432,7 @@ impl<'a, D: SessionDialect> SessionFold<'_, 'a, D> {
 
     fn describe_message(
         &mut self,
-        message: PendingMessage,
+        message: PendingPieces,
         role: SessionRole,
         has_parts: bool,
     ) -> FoundMessage<'a> {
@@ -510,7 +510,7 @@ pub(super) fn build_message<D: SessionDialect>(
     let (mut id, step, time, is_sidechain, end) = last.ok_or(StoreError::Moved)?;
     let time = time.or_else(|| log.last_time()).unwrap_or_default();
     if !D::PIECES_HAVE_IDS && step == LineStep::Piece {
-        let span = PendingMessage { start: at.offset, end, time, ..PendingMessage::default() };
+        let span = PendingPieces { start: at.offset, end, time, ..PendingPieces::default() };
         id = D::derive_id(&key, &span);
     }
     let read = &log.facts.read;

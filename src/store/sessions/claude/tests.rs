@@ -65,10 +65,12 @@ impl Transcript {
 
     fn record(mut self, uuid: &str, kind: &str, more: &str) -> Self {
         self.second += 1;
-        let (minute, second, session) = (self.second / 60, self.second % 60, self.session);
+        let (hour, minute, second) =
+            (10 + self.second / 3600, self.second / 60 % 60, self.second % 60);
+        let session = self.session;
         writeln!(
             self.text,
-            r#"{{"parentUuid":null,"isSidechain":false,"cwd":"/a/b-c","sessionId":"{session}","version":"2.1.332","gitBranch":"main","type":"{kind}","uuid":"{uuid}","timestamp":"2026-11-25T10:{minute:02}:{second:02}.000Z",{more}}}"#
+            r#"{{"parentUuid":null,"isSidechain":false,"cwd":"/a/b-c","sessionId":"{session}","version":"2.1.332","gitBranch":"main","type":"{kind}","uuid":"{uuid}","timestamp":"2026-11-25T{hour:02}:{minute:02}:{second:02}.000Z",{more}}}"#
         )
         .unwrap();
         self
@@ -457,4 +459,63 @@ fn check_names_what_is_not_known_once() {
     let mut told = Vec::new();
     sessions.open().check(&|_| None, &mut |wrong| told.push((wrong.line, wrong.rule))).unwrap();
     assert_eq!(told, [(7, "unknown"), (9, "schema")]);
+}
+
+#[test]
+fn images_lie_beside_the_message() {
+    let image =
+        r#"{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AQID"}}"#;
+    let sessions = Sessions::new();
+    let lines = Transcript::new(A)
+        .record(
+            "a",
+            "user",
+            &format!(
+                r#""message":{{"role":"user","content":[{{"type":"text","text":"see"}},{image}]}}"#
+            ),
+        )
+        .call("b", "m1", "t1")
+        .record(
+            "c",
+            "user",
+            &format!(
+                r#""message":{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"t1","is_error":true,"content":[{{"type":"text","text":"out"}},{image}]}}]}}"#
+            ),
+        )
+        .text("d", "m2", "seen");
+    sessions.write(A, &lines.text);
+    let (_, all) = sessions.read(A);
+    assert_eq!(texts(&all[0]), ["see", "image image/png"]);
+    assert_eq!(texts(&all[1]), ["call t1 Bash \"out\"", "image image/png", "seen"]);
+    let SessionBlock::Call(call) = &all[1].blocks[0] else { panic!("no call") };
+    assert_eq!(call.status, CallStatus::Failed);
+    let store = sessions.open();
+    let at = Book::scanned(&*store).one("a").at;
+    let record = store.read_record(&at).unwrap();
+    let part = &record.parts[0];
+    assert!(part.name.starts_with("sha256-") && part.name.ends_with(".png") && part.size == 3);
+}
+
+#[test]
+fn a_long_log_is_the_same_on_all_cores() {
+    let sessions = Sessions::new();
+    let mut lines = Transcript::new(A);
+    for n in 0..900 {
+        let text = "word ".repeat(n % 400);
+        lines = lines
+            .user(&format!("a{n}"), &format!("{n} {text}"))
+            .call(&format!("b{n}"), &format!("m{n}"), &format!("t{n}"))
+            .result(&format!("c{n}"), &format!("t{n}"), &text)
+            .text(&format!("d{n}"), &format!("n{n}"), &text.replace(' ', "."));
+    }
+    assert!(lines.text.len() > 2 << 20);
+    sessions.write(A, &lines.text);
+    let book = sessions.book();
+    let expected = 1800 - 3;
+    assert!((expected..=1800).contains(&book.messages.len()), "{}", book.messages.len());
+    let (_, all) = sessions.read(A);
+    assert_eq!(all.len(), book.messages.len());
+    assert!(all.iter().all(|message| message.blocks.len() <= 2));
+    let times: Vec<_> = all.iter().map(|message| message.time).collect();
+    assert!(times.is_sorted());
 }

@@ -8,15 +8,12 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read as _};
 
-use sha2::{Digest as _, Sha256};
-
 use super::build::MessageBuilder;
 use super::dialect::{LineContext, LogIdentity, SessionDialect};
-use super::facts::PendingMessage;
+use super::facts::PendingPieces;
 use super::format::SessionFormat;
 use super::line::SessionLine;
 use super::owners::ForkedMessage;
-use crate::model::encode_hex;
 use crate::store::engine::lines::log::{LineRun, read_lines, split_lines};
 use crate::store::engine::lines::scan::LogScan;
 use crate::store::engine::lines::table::{LogRow, LogRowOf};
@@ -77,13 +74,9 @@ impl SessionDialect for CodexCli {
         line::parse(session, text).map_err(|e| e.to_string())
     }
 
-    fn derive_id(session: &str, message: &PendingMessage) -> String {
-        let time = message.time.rfc3339();
-        let place = message.end - message.start;
-        let digest = Sha256::digest(format!("{session}\n{time}\nagent\n{place} bytes of calls\n"));
-        let mut id = encode_hex(&digest);
-        id.truncate(32);
-        id
+    /// Returns the id of a message without text, as of any other.
+    fn derive_id(session: &str, message: &PendingPieces) -> String {
+        line::derive_message_id(session, &message.time.rfc3339(), "agent", "")
     }
 
     fn result_folder(_: &str) -> Option<String> {

@@ -331,3 +331,18 @@ fn a_sub_agent_has_its_own_thread() {
     let (head, all) = bed.read(B);
     assert_eq!((head.parent.as_deref(), all[1].agent.as_deref()), (Some(A), Some("Robie")));
 }
+
+#[test]
+fn calls_of_an_aborted_turn_are_a_message() {
+    let bed = SessionBed::new(Kind::Codex);
+    let lines = Rollout::new(A, "").prompt("hi").call("c", "x");
+    bed.write(&log(A), &lines.text);
+    assert_eq!(bed.book().messages.len(), 1);
+    let lines = lines.record("event_msg", r#"{"type":"turn_aborted","reason":"interrupted"}"#);
+    bed.write(&log(A), lines.prompt("next").text);
+    let book = bed.book();
+    assert_eq!(ids(&book)[1].0, id(A, 4, "agent", ""));
+    let texts: Vec<_> = bed.read(A).1.iter().map(show_blocks).collect();
+    assert_eq!(texts[1], ["call c exec_command \"x\""]);
+    assert_eq!(bed.read(A).1[1].id, ids(&book)[1].0);
+}
