@@ -238,7 +238,7 @@ fn unknown_words_come_with_the_nearest() {
     );
     assert_eq!(
         trouble("\n\n[[store]]\nkind = \"smap\""),
-        "4: kind = \"smap\": must be one of \"samp\", \"agentazall\", \"amp\", \"atsf\", \"ssot\", \"amq\", \"maildir\"; did you mean \"samp\"?"
+        "4: kind = \"smap\": must be one of \"samp\", \"agentazall\", \"amp\", \"atsf\", \"ssot\", \"amq\", \"maildir\", \"claude\", \"codex\"; did you mean \"samp\"?"
     );
     assert_eq!(
         trouble("[[store]]\nkind = \"samp\"\ndri = \"/x\""),

@@ -302,6 +302,13 @@ fn store_by_name(
             names.join(", ")
         )));
     };
+    if let Some(store) = stores.get(number).filter(|store| store.facets().appender.is_none()) {
+        return Err(OutboxError::Invalid(format!(
+            "Via: the store {} is only read: {}; choose another store",
+            sanitize_line(store.name()),
+            store.kind().address_grammar()
+        )));
+    }
     match stores.get(number).map(|s| s.address_fit(recipient)) {
         Some(AddressFit::No) | None => {
             Err(address_form_error(stores.get(number..=number).unwrap_or_default(), recipient))
@@ -423,9 +430,13 @@ pub fn invalid_address_error(stores: &[Arc<dyn Store>], recipient: &str) -> Outb
 
 /// Returns the `EINVAL` error that tells the forms of addresses in these stores.
 fn address_form_error(stores: &[Arc<dyn Store>], recipient: &str) -> OutboxError {
-    let mut kinds: Vec<Kind> = stores.iter().map(|s| s.kind()).collect();
+    let sending = stores.iter().filter(|store| store.facets().appender.is_some());
+    let mut kinds: Vec<Kind> = sending.map(|s| s.kind()).collect();
     kinds.sort_unstable();
     kinds.dedup();
+    if kinds.is_empty() {
+        return OutboxError::Unreachable("no store here sends messages: they are only read".into());
+    }
     let names: Vec<&str> = kinds.iter().map(|kind| kind.as_str()).collect();
     let grammars: Vec<&str> = kinds.iter().map(|kind| kind.address_grammar()).collect();
     let hint =

@@ -134,6 +134,21 @@ pub fn open_file(dir: &OwnedFd, name: &str) -> io::Result<File> {
     open_at(dir, Path::new(OsStr::from_bytes(&unspell_component(name)?)), OFlags::RDONLY, 0)
 }
 
+/// Opens a regular file in a folder for reading, as [`open_file`]. If the file is mine, its time of access stays.
+///
+/// # Errors
+/// As there.
+pub fn open_file_without_trace(dir: &OwnedFd, name: &str) -> io::Result<File> {
+    let name = unspell_component(name)?;
+    let path = Path::new(OsStr::from_bytes(&name));
+    match open_at(dir, path, OFlags::RDONLY | OFlags::NOATIME, 0) {
+        Err(e) if e.raw_os_error() == Some(Errno::PERM.raw_os_error()) => {
+            open_at(dir, path, OFlags::RDONLY, 0)
+        }
+        opened => opened,
+    }
+}
+
 /// Opens the regular file `base/parts…`.
 ///
 /// # Errors

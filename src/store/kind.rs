@@ -82,7 +82,7 @@ impl Kind {
             }
             Self::Maildir => "mail goes to an address written NAME@HOST",
             Self::Claude | Self::Codex => {
-                "nobody writes into the transcripts of a harness; msgfs only reads them"
+                "nobody writes into the transcripts of a coding agent but its own program"
             }
         }
     }

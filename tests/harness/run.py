@@ -22,6 +22,7 @@ import traceback
 sys.dont_write_bytecode = True
 
 import programs  # noqa: E402
+import sessions  # noqa: E402
 from bed import Bed, raise_loopback  # noqa: E402
 from model import Model  # noqa: E402
 from terminal import descendants, end_process  # noqa: E402
@@ -200,8 +201,14 @@ class Cases:
         self.agent.wait_until_idle()
         assert not any(request.bells() for request in self.agent.requests(since)), "a bell after uninstall"
 
+    def case_transcripts_are_threads(self):
+        if self.name not in sessions.KINDS:
+            return "its transcripts are not read"
+        return sessions.check(self.bed.agent("erin", self.name))
+
     def run(self, report):
         for case in [
+            self.case_transcripts_are_threads,
             self.case_uninstall_gives_the_bytes_back,
             self.case_told_at_the_start,
             self.case_silent_without_mail,

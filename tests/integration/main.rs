@@ -24,6 +24,8 @@ mod atsf;
 mod attachments;
 mod carrying;
 mod changed;
+mod claude;
+mod codex;
 mod commands;
 mod common;
 mod composing;

@@ -93,7 +93,8 @@ pub(super) fn accept_kept_line<'a>(
     if id != line.id {
         return;
     }
-    let (from, to) = addresses(keep::line::author(&line.role), source.agent.as_deref());
+    let agent = keep::line::sub_agent(text, source);
+    let (from, to) = addresses(keep::line::author(&line.role), agent.as_deref());
     let is_mine = *from == *store.me();
     let answered = if is_mine { keep::line::answered_id(source.kind, text) } else { None };
     found.push(FoundMessage {
@@ -179,7 +180,7 @@ fn read_kept_message(
 fn build_kept_record(store: &AtsfStore, whole: &AtsfMessage<'_>, source: &KeptSource) -> Record {
     let message = read_kept_message(store, whole, source);
     let shown = render_message(&message);
-    let (from, to) = addresses(message.role, source.agent.as_deref());
+    let (from, to) = addresses(message.role, message.agent.as_deref());
     let made = shown.parts.iter().map(|part| Attachment::new(&part.name, part.bytes.len()));
     let files =
         message.result_files.iter().map(|file| Attachment::new(&file.name, file.data.len()));

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 
 use super::build::MessageBuilder;
-use super::facts::PendingMessage;
+use super::facts::PendingPieces;
 use super::format::SessionFormat;
 use super::line::SessionLine;
+use super::message::TokenCount;
 use crate::store::Kind;
 use crate::store::engine::lines::LogShape;
 use crate::store::engine::lines::scan::LogScan;
@@ -18,6 +19,15 @@ pub struct LogIdentity<'a> {
     pub session: Option<&'a str>,
     /// The id of the sub-agent.
     pub agent: Option<&'a str>,
+}
+
+/// The facts that a line without text states of the messages around it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LineContext {
+    /// The model that works from here on.
+    pub model: Option<String>,
+    /// The tokens of the answer before it.
+    pub tokens: Option<TokenCount>,
 }
 
 /// The way in which a harness writes its transcripts.
@@ -33,6 +43,11 @@ pub trait SessionDialect: Debug + Send + Sync + Sized + 'static {
     /// True if the first line of a log describes the session.
     const FIRST_LINE_TELLS: bool;
 
+    /// True if lines without text state facts of the messages around them.
+    const HAS_CONTEXT: bool = false;
+    /// The file in the base folder with titles of sessions.
+    const NAMES_FILE: Option<&'static str> = None;
+
     /// Returns what the name of a log tells; `None` if the name is not that of a log.
     fn identify_log(name: &str) -> Option<LogIdentity<'_>>;
 
@@ -43,13 +58,21 @@ pub trait SessionDialect: Debug + Send + Sync + Sized + 'static {
     fn parse_line<'a>(session: &str, text: &'a str) -> Result<SessionLine<'a>, String>;
 
     /// Returns an id for a message that ends with a line without one.
-    fn derive_id(session: &str, message: &PendingMessage) -> String;
+    fn derive_id(session: &str, message: &PendingPieces) -> String;
 
     /// Returns the folder with the whole results of the calls of a log's session, as a path below the folder of logs.
     fn result_folder(name: &str) -> Option<String>;
 
     /// Adds the contents of a line to a message.
     fn read_contents(text: &str, message: &mut MessageBuilder);
+
+    /// Returns the facts that a line without text states of the messages around it.
+    fn read_context(_text: &str) -> LineContext {
+        LineContext::default()
+    }
+
+    /// Notes that logs were read. It may queue logs to be read again because of others.
+    fn note_read(_scan: &mut LogScan<'_, SessionFormat<Self>>) {}
 
     /// Reads what lies beside these logs, or begins them. Returns the logs whose messages all change because of it.
     fn read_heads(

@@ -13,7 +13,7 @@ const MAX_SUMMARIES: usize = 32;
 
 /// The lines since the last message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PendingMessage {
+pub struct PendingPieces {
     /// The offset of the first line.
     pub start: u64,
     /// The offset after the last line.
@@ -53,6 +53,8 @@ pub struct SessionDescription {
     pub worktree: Option<String>,
     /// The session that it was forked from.
     pub origin: Option<String>,
+    /// The log that it goes on from, and the number of the first line that it does not share with it.
+    pub base: Option<(String, u64)>,
     titles: SessionTitles,
 }
 
@@ -62,7 +64,7 @@ pub struct SessionProgress {
     /// The facts of the session.
     pub about: SessionDescription,
     /// The message that is not complete yet.
-    pub pending: Option<PendingMessage>,
+    pub pending: Option<PendingPieces>,
     /// The time in the name of the last message.
     pub name_time: Option<i64>,
     /// The id of the last message that was copied before the first own one.
@@ -73,9 +75,11 @@ pub struct SessionProgress {
     pub is_begun: bool,
     /// True if the log is none of the format.
     pub is_refused: bool,
-    /// The number of shown lines that a fork has copied so far.
-    pub copied_lines: u64,
-    /// True if a line was no copy, so that none after it is one.
+    /// True if the log repeats the first line of its origin, so that copies follow.
+    pub repeats_head: bool,
+    /// The number of messages that were copies so far.
+    pub copied_messages: usize,
+    /// True if a message was no copy, so that none after it is one.
     pub copies_ended: bool,
 }
 
@@ -125,6 +129,9 @@ impl SessionDescription {
             self.worktree = notes.worktree.map(Cow::into_owned);
         }
         keep_first(&mut self.origin, notes.origin);
+        if let Some((log, end)) = notes.base.filter(|_| self.base.is_none()) {
+            self.base = Some((log.into_owned(), end));
+        }
         notes.title.is_some_and(|title| self.titles.take_note(title))
     }
 

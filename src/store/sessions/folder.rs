@@ -1,16 +1,18 @@
 //! All sessions below a base folder, for readers outside a mount.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use super::build::sum_tokens;
 use super::claude::ClaudeCode;
-use super::dialect::SessionDialect;
+use super::codex::CodexCli;
+use super::dialect::{LineContext, SessionDialect};
 use super::format::{SessionFormat, SessionStore, build_message, open_result_file};
-use super::message::{SessionHead, SessionMessage, SessionResultFile};
+use super::message::{SessionHead, SessionMessage, SessionResultFile, SessionRole, TokenCount};
 use super::render::render_message;
 use crate::model::{Roles, Timestamp};
 use crate::store::engine::lines::LineFormat as _;
+use crate::store::engine::lines::log::{LineRun, read_lines, split_lines};
 use crate::store::engine::lines::table::LogSource;
 use crate::store::maildir::MaildirSettings;
 use crate::store::{
@@ -40,14 +42,14 @@ pub trait SessionFolder {
 pub fn open_sessions(kind: Kind, dir: &Path) -> Result<Box<dyn SessionFolder>, StoreError> {
     match kind {
         Kind::Claude => Ok(Box::new(ScannedSessions::<ClaudeCode>::open(dir)?)),
+        Kind::Codex => Ok(Box::new(ScannedSessions::<CodexCli>::open(dir)?)),
         Kind::Samp
         | Kind::AgentAzall
         | Kind::Amp
         | Kind::Atsf
         | Kind::Ssot
         | Kind::Amq
-        | Kind::Maildir
-        | Kind::Codex => {
+        | Kind::Maildir => {
             Err(StoreError::Invalid(format!("a store of kind {kind} holds no sessions")))
         }
     }
@@ -92,6 +94,11 @@ impl<D: SessionDialect> ScannedSessions<D> {
         render_message(message).result_files.into_iter().filter_map(read).collect()
     }
 
+    /// Returns the locations of the messages of a session.
+    fn locations(&self, id: &str) -> impl Iterator<Item = &Location> {
+        self.threads.get(id).into_iter().flatten().map(|(_, at)| at)
+    }
+
     fn head(&self, id: &str) -> Option<SessionHead> {
         let (_, first) = self.threads.get(id)?.first()?;
         let n = LogSource::from_number(first.source).log_number()?;
@@ -128,7 +135,8 @@ impl<D: SessionDialect> SessionFolder for ScannedSessions<D> {
         let none = || StoreError::Invalid(format!("there is no session {id:?} with messages"));
         let head = self.head(id).ok_or_else(none)?;
         let mut counted: HashSet<String> = HashSet::new();
-        for (_, at) in self.threads.get(id).into_iter().flatten() {
+        let mut context = SessionContext::read(&self.store, self.locations(id))?;
+        for at in self.locations(id) {
             let (built, answered) =
                 self.store.with_line(at, |text| build_message(&self.store, at, text))?;
             let mut message = built.message;
@@ -136,9 +144,88 @@ impl<D: SessionDialect> SessionFolder for ScannedSessions<D> {
             message.result_files = self.read_result_files(at, &message);
             let new = built.usage.into_iter().filter(|(answer, _)| counted.insert(answer.clone()));
             message.tokens = sum_tokens(new.map(|(_, tokens)| tokens));
+            context.complete_message(at, &mut message);
             each(message)?;
         }
         Ok(head)
+    }
+}
+
+/// The facts that lines without text state of the messages around them: models and tokens, by log.
+#[derive(Default)]
+struct SessionContext {
+    /// The models, each with the offset from which on it works.
+    models: BTreeMap<u32, Vec<(u64, String)>>,
+    /// The tokens of answers, by the location of the message to which they belong.
+    tokens: HashMap<(u32, u64), TokenCount>,
+}
+
+impl SessionContext {
+    /// Reads the facts around messages.
+    fn read<'l, D: SessionDialect>(
+        store: &SessionStore<D>,
+        messages: impl Iterator<Item = &'l Location>,
+    ) -> Result<Self, StoreError> {
+        let mut logs: BTreeMap<u32, Vec<(u64, u64)>> = BTreeMap::new();
+        for at in messages {
+            let span = (at.offset, at.offset + u64::from(at.len));
+            logs.entry(at.source).or_default().push(span);
+        }
+        let mut out = Self::default();
+        if !D::HAS_CONTEXT {
+            return Ok(out);
+        }
+        for (source, spans) in logs {
+            let file = store.open_source(source)?;
+            let end = file.metadata().map_err(|e| StoreError::io(store.dir(), e))?.len();
+            let read = read_lines(&file, 0, end, |run| {
+                let LineRun::Lines(run, offset) = run else { return };
+                for line in split_lines(run, offset) {
+                    out.note_line::<D>(source, line.offset, &line.text, &spans);
+                }
+            });
+            read.map_err(|e| StoreError::io(store.dir(), e))?;
+        }
+        Ok(out)
+    }
+
+    fn note_line<D: SessionDialect>(
+        &mut self,
+        source: u32,
+        offset: u64,
+        text: &str,
+        spans: &[(u64, u64)],
+    ) {
+        let LineContext { model, tokens } = D::read_context(text);
+        if let Some(model) = model {
+            self.models.entry(source).or_default().push((offset, model));
+        }
+        let Some(tokens) = tokens else { return };
+        // They follow the answer, which may be one that the message around them is not done with.
+        let next = spans.partition_point(|(_, end)| *end <= offset);
+        let around = spans.get(next).filter(|(start, _)| *start < offset);
+        let before = next.checked_sub(1).and_then(|n| spans.get(n));
+        if let Some((start, _)) = around.or(before) {
+            let sum = self.tokens.entry((source, *start)).or_default();
+            *sum = sum_tokens([*sum, tokens].into_iter()).unwrap_or_default();
+        }
+    }
+
+    /// Adds the facts to a message of the model.
+    fn complete_message(&mut self, at: &Location, message: &mut SessionMessage) {
+        if message.role != SessionRole::Agent {
+            return;
+        }
+        let end = at.offset + u64::from(at.len);
+        if message.model.is_none() {
+            let known = self.models.get(&at.source).map_or(&[][..], Vec::as_slice);
+            let before = known.partition_point(|(offset, _)| *offset < end);
+            let model = before.checked_sub(1).and_then(|n| known.get(n));
+            message.model = model.map(|(_, model)| model.clone());
+        }
+        if let Some(tokens) = self.tokens.remove(&(at.source, at.offset)) {
+            message.tokens = Some(tokens);
+        }
     }
 }
 

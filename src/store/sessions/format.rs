@@ -5,25 +5,26 @@
 //! no message, or to another session, are left out again when the message is read.
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use super::build::{BuiltMessage, MessageBuilder};
 use super::dialect::SessionDialect;
-use super::facts::{PendingMessage, SessionFacts};
+use super::facts::{PendingPieces, SessionFacts};
 use super::line::{HeadNotes, LineStep, SessionLine, TitleNote};
 use super::message::SessionRole;
 use super::owners::{LineClaim, OwnedLine, SessionShared, hash_line_id};
 use super::read;
+use crate::model::locks::{LockLevel, Mutex};
 use crate::model::{Timestamp, display_path, sanitize_line};
 use crate::store::engine::Format;
 use crate::store::engine::lines::check::{LineCheck, LineReporter};
 use crate::store::engine::lines::scan::LogScan;
 use crate::store::engine::lines::table::{LogRowOf, LogSource};
 use crate::store::engine::lines::{LineFormat, LineStore, LogReading, LogShape, NameClass};
-use crate::store::fs::{self, MAX_RECORD};
+use crate::store::fs::{self, MAX_RECORD, Stamp};
 use crate::store::{
     AnswerScheme, Facets, FoundMessage, Location, Record, RepeatKind, StoreError, StoreProperties,
     StoreSpec, confined,
@@ -40,8 +41,12 @@ const SYSTEM: &str = "system";
 pub type SessionStore<D> = LineStore<SessionFormat<D>>;
 
 /// The format of the transcripts of a harness.
-#[derive(Debug, Default)]
-pub struct SessionFormat<D>(PhantomData<D>);
+#[derive(Debug)]
+pub struct SessionFormat<D> {
+    /// The names of sessions that stand in a file of their own, and the stamp of that file.
+    pub(super) names: Mutex<(Option<Stamp>, BTreeMap<String, String>)>,
+    dialect: PhantomData<D>,
+}
 
 /// Returns the sender and the recipient of a message.
 pub(in crate::store) fn addresses(
@@ -97,6 +102,10 @@ impl<D: SessionDialect> Format<SessionStore<D>> for SessionFormat<D> {
             display_path(&dir.join(folder))
         ))
     }
+
+    fn is_relevant_path(store: &SessionStore<D>, path: &Path) -> bool {
+        D::NAMES_FILE.is_some_and(|name| path == store.properties.dir.join(name))
+    }
 }
 
 impl<D: SessionDialect> LineFormat for SessionFormat<D> {
@@ -123,7 +132,8 @@ impl<D: SessionDialect> LineFormat for SessionFormat<D> {
             uses_roles: true,
             ..StoreProperties::new(spec, me, base_folder::<D>(&spec.dir))
         };
-        Ok((Self(PhantomData), about))
+        let names = Mutex::with_level(LockLevel::Surroundings, Default::default());
+        Ok((Self { names, dialect: PhantomData }, about))
     }
 
     fn classify_name(name: &str) -> NameClass {
@@ -180,6 +190,7 @@ impl<D: SessionDialect> LineFormat for SessionFormat<D> {
 
     /// Forgets what logs have lost, gives sessions their titles, and queues the logs that must be read again.
     fn note_read(scan: &mut LogScan<'_, Self>) {
+        D::note_read(scan);
         let mut table = scan.store.table.write();
         let table = &mut *table;
         let logs = &table.logs;
@@ -273,6 +284,7 @@ impl<'a, D: SessionDialect> SessionFold<'_, 'a, D> {
         if D::FIRST_LINE_TELLS && is_first != is_head {
             if is_head {
                 // A fork repeats the first line of its origin.
+                read.repeats_head = true;
                 return Ok(());
             }
             read.is_refused = true;
@@ -281,6 +293,14 @@ impl<'a, D: SessionDialect> SessionFold<'_, 'a, D> {
         if let (true, Some(time)) = (line.id.is_empty(), line.time) {
             self.shared.note_log(self.n, self.key, Some(time.millis()));
         }
+        if is_first && notes.as_ref().is_some_and(|notes| notes.base.is_some()) {
+            let shared = self.shared.forks.get(&self.n).and_then(|messages| messages.last());
+            self.log.facts.read.last_copied = shared.map(|message| message.id.clone());
+        }
+        if let Some(agent) = notes.as_mut().and_then(|notes| notes.agent.take()) {
+            self.log.facts.agent = Some(agent.into_owned());
+        }
+        let read = &mut self.log.facts.read;
         let is_prompt =
             |notes: &mut HeadNotes<'_>| matches!(notes.title, Some(TitleNote::Prompt(_)));
         // A prompt that was copied is no title.
@@ -291,7 +311,7 @@ impl<'a, D: SessionDialect> SessionFold<'_, 'a, D> {
         if line.step == LineStep::End {
             self.close_pending(found);
         }
-        if !line.step.is_shown() || !self.claim_line(&line)? {
+        if !line.step.is_shown() || self.is_repeated(&line) || !self.claim_line(&line)? {
             return Ok(());
         }
         if notes.is_some_and(|notes| self.log.facts.read.about.take_notes(notes)) {
@@ -299,6 +319,29 @@ impl<'a, D: SessionDialect> SessionFold<'_, 'a, D> {
         }
         self.take_step(&line, found);
         Ok(())
+    }
+
+    /// Returns true if a line stands among those that a fork has repeated.
+    fn is_repeated(&mut self, line: &SessionLine<'_>) -> bool {
+        let read = &mut self.log.facts.read;
+        if !read.repeats_head || read.copies_ended {
+            return false;
+        }
+        let Some(origin) = self.shared.forks.get(&self.n) else { return false };
+        if !line.step.ends_message() {
+            return true;
+        }
+        match origin.get(read.copied_messages) {
+            Some(copied) if copied.content == line.content => {
+                read.copied_messages += 1;
+                read.last_copied = Some(copied.id.clone());
+                true
+            }
+            _ => {
+                read.copies_ended = true;
+                false
+            }
+        }
     }
 
     /// Returns true if a line is one of this log, and not a copy.
@@ -309,10 +352,12 @@ impl<'a, D: SessionDialect> SessionFold<'_, 'a, D> {
         if line.id.is_empty() || line.id.contains('\0') {
             return Err("the id is missing, empty or holds U+0000".to_owned());
         }
+        if line.is_declared_copy {
+            self.shared.note_fork(self.n);
+        }
         let claimed = self.shared.claim_line(&OwnedLine {
             id: hash_line_id(&line.id),
             content: line.content,
-            is_declared_copy: line.is_declared_copy,
             log: self.n,
             offset: self.at.offset,
             epoch: self.log.epoch,
@@ -347,7 +392,7 @@ impl<'a, D: SessionDialect> SessionFold<'_, 'a, D> {
 
     fn take_step(&mut self, line: &SessionLine<'a>, found: &mut Vec<FoundMessage<'a>>) {
         let end = self.at.offset + u64::from(self.at.len);
-        let starts_new = |pending: &PendingMessage| {
+        let starts_new = |pending: &PendingPieces| {
             end - pending.start > MAX_RECORD as u64 || pending.is_sidechain != line.is_sidechain
         };
         let is_own_message = matches!(line.step, LineStep::Prompt | LineStep::Notice);
@@ -361,7 +406,7 @@ impl<'a, D: SessionDialect> SessionFold<'_, 'a, D> {
         let pending = read.pending.take();
         let has_parts = line.has_parts || pending.is_some();
         let start = pending.map_or(self.at.offset, |pending| pending.start);
-        let whole = PendingMessage {
+        let whole = PendingPieces {
             start,
             end,
             last_id: line.id.clone().into_owned(),
@@ -387,7 +432,7 @@ impl<'a, D: SessionDialect> SessionFold<'_, 'a, D> {
 
     fn describe_message(
         &mut self,
-        message: PendingMessage,
+        message: PendingPieces,
         role: SessionRole,
         has_parts: bool,
     ) -> FoundMessage<'a> {
@@ -465,7 +510,7 @@ pub(super) fn build_message<D: SessionDialect>(
     let (mut id, step, time, is_sidechain, end) = last.ok_or(StoreError::Moved)?;
     let time = time.or_else(|| log.last_time()).unwrap_or_default();
     if !D::PIECES_HAVE_IDS && step == LineStep::Piece {
-        let span = PendingMessage { start: at.offset, end, time, ..PendingMessage::default() };
+        let span = PendingPieces { start: at.offset, end, time, ..PendingPieces::default() };
         id = D::derive_id(&key, &span);
     }
     let read = &log.facts.read;

@@ -64,8 +64,12 @@ pub struct HeadNotes<'a> {
     pub git_commit: Option<Cow<'a, str>>,
     /// The path of a git worktree.
     pub worktree: Option<Cow<'a, str>>,
-    /// The session that is forked.
+    /// The type of the sub-agent whose session it is.
+    pub agent: Option<Cow<'a, str>>,
+    /// The session that is forked, or that started the sub-agent.
     pub origin: Option<Cow<'a, str>>,
+    /// The log that it goes on from, and the number of the first line that it does not share with it.
+    pub base: Option<(Cow<'a, str>, u64)>,
     /// A title.
     pub title: Option<TitleNote<'a>>,
     /// True if the line must be the first one of its log.

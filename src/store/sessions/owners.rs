@@ -1,8 +1,8 @@
 //! The owner of each line: a fork copies the lines of another session, and each counts once.
 //!
-//! The session that a line was copied from owns it. A copy may say so itself. Else the session whose first line without
-//! an id is older owns the line, because such lines are not copied; else the one with the smaller name. So the owner
-//! does not depend on the order in which logs are read.
+//! The session that a line was copied from owns it. A fork may say in its copies that it is one. Else the session whose
+//! first line without an id is older owns the line, because such lines are not copied; else the one with the smaller
+//! name. So the owner does not depend on the order in which logs are read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,24 +19,15 @@ struct LineOwner {
     id: u64,
     /// The offset of the line in its log, times 2^16, and the last full read of the log that found it.
     place: u64,
-    /// The hash of the content; the lowest bit tells that the line calls itself a copy.
+    /// The hash of the content.
     content: u32,
     log: u32,
 }
 
 impl LineOwner {
     fn new(line: &OwnedLine) -> Self {
-        let content = line.content & !1 | u32::from(line.is_declared_copy);
         let place = line.offset << 16 | u64::from(line.epoch as u16);
-        Self { id: line.id, place, content, log: line.log }
-    }
-
-    fn is_declared_copy(&self) -> bool {
-        self.content & 1 == 1
-    }
-
-    fn is_same_content(&self, other: &Self) -> bool {
-        self.content | 1 == other.content | 1
+        Self { id: line.id, place, content: line.content, log: line.log }
     }
 
     fn epoch(&self) -> u16 {
@@ -51,8 +42,6 @@ pub struct OwnedLine {
     pub id: u64,
     /// The hash of its content.
     pub content: u32,
-    /// True if it calls itself a copy.
-    pub is_declared_copy: bool,
     /// The number of its log.
     pub log: u32,
     /// Its offset there.
@@ -77,6 +66,8 @@ pub enum LineClaim {
 /// The rank of a log among those that hold the same line: the lower one owns it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct LogRank {
+    /// True if it names another session as its origin.
+    is_fork: bool,
     /// The time of its first line without an id; the last possible one if none is known.
     begun: i64,
     name: String,
@@ -95,6 +86,17 @@ pub struct SessionShared {
     pub reread: BTreeSet<u32>,
     /// Logs whose titles may have changed.
     pub retitled: BTreeSet<u32>,
+    /// The messages that forks share with their origins, by the log of the fork.
+    pub forks: BTreeMap<u32, Vec<ForkedMessage>>,
+}
+
+/// A message that a fork may have repeated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForkedMessage {
+    /// The hash of its content.
+    pub content: u32,
+    /// Its id.
+    pub id: String,
 }
 
 /// The part of the facts that is saved besides the lines.
@@ -114,18 +116,26 @@ impl SessionShared {
     /// becomes known, the log may own lines that were taken for copies.
     pub fn note_log(&mut self, log: u32, name: &str, begun: Option<i64>) {
         let begun = begun.unwrap_or(i64::MAX);
-        let new = || LogRank { begun: i64::MAX, name: name.to_owned() };
+        let new = || LogRank { is_fork: false, begun: i64::MAX, name: name.to_owned() };
         let rank = self.ranks.entry(log).or_insert_with(new);
         if begun < rank.begun {
             rank.begun = begun;
-            let rank = rank.clone();
-            let wins = |(of, owner): &&(u32, u32)| {
-                *of == log && self.ranks.get(owner).is_none_or(|other| rank < *other)
-            };
-            if self.copies.iter().any(|pair| wins(&pair)) {
-                self.rereads.insert(log);
-            }
+            self.queue_winners();
         }
+    }
+
+    /// Notes that a log names another session as its origin. Lines that it owns may be those of others.
+    pub fn note_fork(&mut self, log: u32) {
+        let Some(rank) = self.ranks.get_mut(&log).filter(|rank| !rank.is_fork) else { return };
+        rank.is_fork = true;
+        self.queue_winners();
+    }
+
+    /// Queues the logs with copies that turned out to be theirs.
+    fn queue_winners(&mut self) {
+        let rank = |log: &u32| self.ranks.get(log);
+        let wins = |(of, owner): &&(u32, u32)| rank(of) < rank(owner);
+        self.rereads.extend(self.copies.iter().filter(wins).map(|(of, _)| *of));
     }
 
     /// Returns the name under which a log was noted.
@@ -145,19 +155,18 @@ impl SessionShared {
                 *known = mine;
                 return LineClaim::Own;
             }
-            let same = known.is_same_content(&mine);
+            let same = known.content == mine.content;
             return if same { LineClaim::Repeated } else { LineClaim::Conflict };
         }
         let other = known.log;
-        let rank = |line: &LineOwner| (line.is_declared_copy(), self.ranks.get(&line.log));
-        if rank(&mine) < rank(known) {
+        if self.ranks.get(&line.log) < self.ranks.get(&other) {
             *known = mine;
             self.copies.insert((other, line.log));
             self.rereads.insert(other);
             return LineClaim::Own;
         }
         self.copies.insert((line.log, other));
-        if known.is_same_content(&mine) { LineClaim::CopyOf(other) } else { LineClaim::Conflict }
+        if known.content == mine.content { LineClaim::CopyOf(other) } else { LineClaim::Conflict }
     }
 
     /// Returns true if the line with this id counts where it stands.
@@ -228,11 +237,9 @@ impl SessionShared {
 mod tests {
     use super::*;
 
-    fn claim(shared: &mut SessionShared, log: u32, epoch: u32, id: &str, copy: bool) -> LineClaim {
+    fn claim(shared: &mut SessionShared, log: u32, epoch: u32, id: &str) -> LineClaim {
         let id = hash_line_id(id);
-        let content = 7 << 1;
-        let line = OwnedLine { id, content, is_declared_copy: copy, log, offset: 9, epoch };
-        shared.claim_line(&line)
+        shared.claim_line(&OwnedLine { id, content: 7, log, offset: 9, epoch })
     }
 
     #[test]
@@ -241,27 +248,31 @@ mod tests {
             let mut shared = SessionShared::default();
             for log in order {
                 shared.note_log(log, &format!("s{log}"), Some(i64::from(log)));
-                claim(&mut shared, log, 1, "a", false);
+                claim(&mut shared, log, 1, "a");
             }
             assert!(shared.owns_line(hash_line_id("a"), 0), "{order:?}");
             assert_eq!(shared.rereads.contains(&1), order == [1, 0]);
-            assert_eq!(claim(&mut shared, 1, 2, "a", false), LineClaim::CopyOf(0));
+            assert_eq!(claim(&mut shared, 1, 2, "a"), LineClaim::CopyOf(0));
         }
     }
 
     #[test]
-    fn a_line_that_calls_itself_a_copy_is_one() {
+    fn a_log_that_names_its_origin_is_a_fork() {
         let mut shared = SessionShared::default();
         shared.note_log(0, "a", Some(1));
         shared.note_log(1, "b", Some(2));
-        assert_eq!(claim(&mut shared, 0, 1, "x", true), LineClaim::Own);
-        assert_eq!(claim(&mut shared, 1, 1, "x", false), LineClaim::Own);
-        assert_eq!(claim(&mut shared, 0, 2, "x", true), LineClaim::CopyOf(1));
+        assert_eq!(claim(&mut shared, 0, 1, "x"), LineClaim::Own);
+        assert_eq!(claim(&mut shared, 1, 1, "x"), LineClaim::CopyOf(0));
+        shared.note_fork(0);
+        assert_eq!(std::mem::take(&mut shared.rereads), BTreeSet::from([1]));
+        assert_eq!(claim(&mut shared, 1, 2, "x"), LineClaim::Own);
+        assert_eq!(std::mem::take(&mut shared.rereads), BTreeSet::from([0]));
+        assert_eq!(claim(&mut shared, 0, 2, "x"), LineClaim::CopyOf(1));
         // The original is deleted.
         shared.reread.insert(1);
-        shared.forget_lost_lines(|_| 2);
+        shared.forget_lost_lines(|_| 3);
         assert_eq!(shared.rereads, BTreeSet::from([0]));
-        assert_eq!(claim(&mut shared, 0, 3, "x", true), LineClaim::Own);
+        assert_eq!(claim(&mut shared, 0, 3, "x"), LineClaim::Own);
     }
 
     #[test]
@@ -269,11 +280,11 @@ mod tests {
         let mut shared = SessionShared::default();
         shared.note_log(0, "a", None);
         shared.note_log(1, "b", None);
-        claim(&mut shared, 0, 1, "x", false);
-        assert_eq!(claim(&mut shared, 1, 1, "x", false), LineClaim::CopyOf(0));
+        claim(&mut shared, 0, 1, "x");
+        assert_eq!(claim(&mut shared, 1, 1, "x"), LineClaim::CopyOf(0));
         shared.note_log(1, "b", Some(5));
         assert_eq!(std::mem::take(&mut shared.rereads), BTreeSet::from([1]));
-        assert_eq!(claim(&mut shared, 1, 2, "x", false), LineClaim::Own);
+        assert_eq!(claim(&mut shared, 1, 2, "x"), LineClaim::Own);
         assert_eq!(shared.rereads, BTreeSet::from([0]));
     }
 
@@ -282,7 +293,7 @@ mod tests {
         let mut shared = SessionShared::default();
         shared.note_log(3, "c", Some(4));
         for n in 0..100 {
-            claim(&mut shared, 3, 1, &n.to_string(), false);
+            claim(&mut shared, 3, 1, &n.to_string());
         }
         let again = SessionShared::restore(&shared.save()).unwrap();
         assert!((0..100).all(|n| again.is_own_line(hash_line_id(&n.to_string()), 3, 9)));

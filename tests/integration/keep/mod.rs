@@ -155,6 +155,7 @@ impl Session {
 fn stores(bed: &Bed, kinds: &[&str]) -> String {
     let dir = |kind: &str| match kind {
         "atsf" => bed.path("shop"),
+        "codex" => bed.path("home/.codex"),
         _ => bed.path("home/.claude"),
     };
     let one = |kind: &&str| format!("[[store]]\nkind = {kind:?}\ndir = {:?}\n", dir(kind));

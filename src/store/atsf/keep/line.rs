@@ -31,9 +31,11 @@ struct KeptLine<'a> {
     model: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tokens: Option<KeptTokens>,
-    /// A member of msgfs's own.
+    /// This and the next are members of msgfs's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     in_reply_to: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sub_agent: Option<&'a str>,
 }
 
 /// The folder in the URI of a file with a whole result.
@@ -169,11 +171,19 @@ pub(super) fn render(kind: Kind, message: &SessionMessage) -> String {
         model: message.model.as_deref(),
         tokens: message.tokens.map(|t| KeptTokens { input: t.input, output: t.output }),
         in_reply_to: message.in_reply_to.as_deref().map(|id| kept_id(kind, id)),
+        sub_agent: message.agent.as_deref(),
     };
     match serde_json::to_string(&line) {
         Ok(text) => text,
         Err(e) => panic!("texts and numbers are always JSON: {e}"),
     }
+}
+
+/// Returns the type of the sub-agent of a line: its own, or that of the thread.
+pub(in crate::store::atsf) fn sub_agent(text: &str, source: &KeptSource) -> Option<String> {
+    let own = pick_members(text, ["subAgent"])
+        .and_then(|[own]| Some(as_text(own.as_ref())?.into_owned()));
+    own.or_else(|| source.agent.clone())
 }
 
 /// Returns the id that a line of a kept thread answers, as it is in the session.
@@ -201,7 +211,7 @@ pub(in crate::store::atsf) fn read_message(
         TokenCount { input: number(input.as_ref()), output: number(output.as_ref()) }
     });
     let calls = line.calls.map(split_elements).unwrap_or_default();
-    let mut calls: Vec<ToolCall> = calls.into_iter().map(read_call).collect();
+    let mut calls: Vec<ToolCall> = calls.into_iter().filter_map(read_call).collect();
     let (mut blocks, mut result_files) = (Vec::new(), Vec::new());
     for block in split_elements(line.content) {
         let names = ["type", "text", "assetRef", "mimeType", "toolCallId", "uri"];
@@ -236,7 +246,7 @@ pub(in crate::store::atsf) fn read_message(
     SessionMessage {
         id: session_id(source.kind, &line.id),
         role: author(&line.role),
-        agent: source.agent.clone(),
+        agent: sub_agent(text, source),
         time: line.parse_timestamp().time().unwrap_or_default(),
         blocks,
         stop_reason: owned(stop.as_ref()),
@@ -247,19 +257,20 @@ pub(in crate::store::atsf) fn read_message(
     }
 }
 
-fn read_call(call: &str) -> ToolCall {
+/// Returns a tool call; `None` if the text is no object.
+fn read_call(call: &str) -> Option<ToolCall> {
     let names = ["toolCallId", "name", "input", "output", "status", "duration"];
-    let [id, name, input, output, status, duration] = pick_members(call, names).unwrap_or_default();
+    let [id, name, input, output, status, duration] = pick_members(call, names)?;
     let text = |value: Option<&JsonValue<'_>>| as_text(value).map(std::borrow::Cow::into_owned);
     let status = text(status.as_ref()).and_then(|status| find_value(&STATES, &status));
-    ToolCall {
+    Some(ToolCall {
         id: text(id.as_ref()).unwrap_or_default(),
         name: text(name.as_ref()).unwrap_or_default(),
         input: text(input.as_ref()).unwrap_or_default(),
         output: text(output.as_ref()),
         status: status.unwrap_or(CallStatus::Pending),
         duration_ms: as_number(duration.as_ref()),
-    }
+    })
 }
 
 fn as_number(value: Option<&JsonValue<'_>>) -> Option<u64> {

@@ -215,7 +215,10 @@ impl KeptThread {
 
     /// Adds a message that the log does not have yet.
     fn add_message(&mut self, message: &SessionMessage) -> Result<MessageFate, StoreError> {
-        self.agent = self.agent.take().or_else(|| message.agent.clone());
+        // Lines of sub-agents may also stand in the session itself.
+        if self.folder.name.contains('.') && self.agent.is_none() {
+            self.agent.clone_from(&message.agent);
+        }
         let id = line::kept_id(self.kind, &message.id);
         if self.ids.contains(&id) {
             return Ok(MessageFate::Known);

@@ -3,6 +3,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use proptest::prelude::*;
 
+use super::super::line::AtsfThreadStats;
 use super::super::{line as atsf_line, schema};
 use super::head::KeptSource;
 use super::*;
@@ -11,6 +12,7 @@ use crate::store::sessions::message::{
     CallStatus, SessionBlock, SessionImage, SessionResultFile, SessionRole, TokenCount, ToolCall,
 };
 use crate::store::sessions::render::image_name;
+use crate::store::text::json_values::pick_members;
 
 const ID: &str = "5f0c2f0a-9a35-4b1e-9d1c-0c6a4a5b7e01";
 
@@ -63,8 +65,8 @@ impl Bed {
     }
 
     /// Returns the messages of the log as they were in the session.
-    fn read_back(&self, kind: Kind, agent: Option<&str>) -> Vec<SessionMessage> {
-        let source = KeptSource { kind, agent: agent.map(str::to_owned) };
+    fn read_back(&self, kind: Kind) -> Vec<SessionMessage> {
+        let source = KeptSource { kind, agent: None };
         let image = |name: &str| fs::read(self.file("assets").join(name)).ok();
         let log = self.log();
         let read = |text: &str| {
@@ -319,23 +321,28 @@ fn any_message() -> impl Strategy<Value = SessionMessage> {
         prop_oneof![Just(SessionRole::User), Just(SessionRole::Agent), Just(SessionRole::System)];
     let tokens = any::<Option<(u32, u32)>>();
     let files = prop::collection::vec(("[a-z]{1,8}", any::<Vec<u8>>()), 0..3);
+    let agent = any::<Option<String>>();
     let blocks = prop::collection::vec(any_block(), 0..5);
-    (role, 0i64..253_402_207_200_000, blocks, any::<[Option<String>; 2]>(), tokens, files).prop_map(
-        |(role, time, blocks, [stop_reason, model], tokens, files)| SessionMessage {
-            result_files: files
-                .into_iter()
-                .map(|(name, data)| SessionResultFile { name, data })
-                .collect(),
-            role,
-            time: Timestamp::from_millis(time),
-            blocks,
-            stop_reason,
-            model,
-            tokens: tokens
-                .map(|(input, output)| TokenCount { input: input.into(), output: output.into() }),
-            ..message("", role, "")
-        },
-    )
+    (role, 0i64..253_402_207_200_000, blocks, any::<[Option<String>; 2]>(), tokens, files, agent)
+        .prop_map(|(role, time, blocks, [stop_reason, model], tokens, files, agent)| {
+            SessionMessage {
+                agent,
+                result_files: files
+                    .into_iter()
+                    .map(|(name, data)| SessionResultFile { name, data })
+                    .collect(),
+                role,
+                time: Timestamp::from_millis(time),
+                blocks,
+                stop_reason,
+                model,
+                tokens: tokens.map(|(input, output)| TokenCount {
+                    input: input.into(),
+                    output: output.into(),
+                }),
+                ..message("", role, "")
+            }
+        })
 }
 
 proptest! {
@@ -345,13 +352,11 @@ proptest! {
     fn what_is_kept_is_read_back(
         messages in prop::collection::vec(any_message(), 1..6),
         is_codex: bool,
-        agent in any::<Option<String>>(),
         split in 0usize..6,
     ) {
         let (bed, mut messages) = (Bed::new(), messages);
         for (n, message) in messages.iter_mut().enumerate() {
             message.id = if is_codex { format!("{n:032x}") } else { format!("{n:08}-uuid") };
-            message.agent.clone_from(&agent);
             message.in_reply_to = (n == 1).then(|| if is_codex { "f".repeat(32) } else { "x".into() });
         }
         let kind = if is_codex { Kind::Codex } else { Kind::Claude };
@@ -360,7 +365,7 @@ proptest! {
         let bytes = (bed.log(), bed.meta());
         prop_assert_eq!(bed.keep(&messages).unwrap(), KeepReport::default());
         prop_assert_eq!(&bytes, &(bed.log(), bed.meta()));
-        prop_assert_eq!(bed.read_back(kind, agent.as_deref()), messages);
+        prop_assert_eq!(bed.read_back(kind), messages);
         prop_assert_eq!(schema::check_thread(&bytes.1), [""; 0]);
         for line in bytes.0.lines() {
             prop_assert_eq!(schema::check_message(line), [""; 0]);
@@ -374,5 +379,35 @@ proptest! {
         prop_assert_eq!(line::session_id(Kind::Codex, &kept), id);
         prop_assert_eq!(line::session_id(Kind::Claude, &kept), kept);
         prop_assert_eq!(line::session_id(Kind::Codex, &other), other);
+    }
+
+    #[test]
+    fn any_line_is_a_message(text in any::<String>(), number in any::<i64>()) {
+        let source = KeptSource { kind: Kind::Codex, agent: None };
+        let block = serde_json::json!({"type": "tool_call_ref", "toolCallId": text, "text": number});
+        let value = serde_json::json!({
+            "id": "a", "role": text, "timestamp": text, "content": [block, number, {"type": text}],
+            "toolCalls": [block, number], "tokens": {"input": number, "output": text},
+            "inReplyTo": text, "subAgent": number
+        });
+        let line = value.to_string();
+        let message =
+            line::read_message(&atsf_line::parse(&line).unwrap(), &line, &source, &|_| None);
+        prop_assert_eq!(message.blocks.len(), 1);
+    }
+
+    #[test]
+    fn an_updated_thread_is_a_kept_one(text in "[\\[\\]{}\":,a0.e+ \\\\-]{0,60}", last_id in any::<String>()) {
+        let source = KeptSource { kind: Kind::Codex, agent: None };
+        let (head, created) = (head(Kind::Claude, "t"), Timestamp::default());
+        let kept = KeptHead { head: &head, source: &source, last_id: &last_id, created };
+        for text in [&*text, &format!("{{\"metadata\":{text}}}"), &format!("\u{feff} {{{text}}}")] {
+            let updated = kept.update(text.as_bytes(), &AtsfThreadStats::default(), None);
+            let Ok(Some(changed)) = updated else { continue };
+            let changed = String::from_utf8(changed).unwrap();
+            let [metadata] =
+                pick_members(changed.trim_start_matches('\u{feff}'), ["metadata"]).unwrap();
+            prop_assert_eq!(KeptSource::from_metadata(metadata.as_ref()), Some(source.clone()));
+        }
     }
 }

@@ -79,9 +79,9 @@ impl LogShape {
     pub(super) fn open_log(&self, dir: &OwnedFd, log: &str) -> io::Result<LogFile> {
         let name = self.file_name(log);
         let packed = self.packed_suffix().map(|suffix| format!("{name}{suffix}"));
-        match (confined::open_file(dir, name), packed) {
+        match (self.open_log_bytes(dir, name), packed) {
             (Err(e), Some(packed)) if is_absent(&e) => {
-                let file = confined::open_file(dir, &packed)?;
+                let file = self.open_log_bytes(dir, &packed)?;
                 let stamp = Stamp::from_file(&file)?;
                 let (file, len) = unpack_log(&file)?;
                 Ok(LogFile { file, stamp, len })
@@ -91,6 +91,17 @@ impl LogShape {
                 let stamp = Stamp::from_file(&file)?;
                 Ok(LogFile { file, stamp, len: stamp.size })
             }
+        }
+    }
+
+    /// Opens a file of a log as it is on disk. The logs of a tree belong to programs that expect no other reader.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub(super) fn open_log_bytes(&self, dir: &OwnedFd, file: &str) -> io::Result<File> {
+        match self.tree {
+            Some(_) => confined::open_file_without_trace(dir, file),
+            None => confined::open_file(dir, file),
         }
     }
 }

@@ -131,7 +131,7 @@ impl<F: LineFormat> LineStore<F> {
         let dir = confined::open_dir(&root, &names).map_err(io)?;
         let (file, _, stamp) = F::SHAPE.stat_log(&dir, &name).map_err(io)?;
         if file == F::SHAPE.file_name(&name) {
-            return confined::open_file(&dir, &file).map_err(io);
+            return F::SHAPE.open_log_bytes(&dir, &file).map_err(io);
         }
         let mut unpacked = self.reader.unpacked.lock();
         if unpacked.as_ref().is_none_or(|known| known.stamp != stamp) {

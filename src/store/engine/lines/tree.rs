@@ -142,7 +142,7 @@ impl<F: LineFormat> LineStore<F> {
         };
         let (above, name) = split_log_name(path);
         let dir = Rc::new(confined::open_dir(&root, F::SHAPE.folder)?);
-        confined::open_file(&*open_below(&dir, above)?, name)
+        F::SHAPE.open_log_bytes(&*open_below(&dir, above)?, name)
     }
 }
 

@@ -8,7 +8,7 @@ use std::io::{self, Read as _};
 
 use super::build::MessageBuilder;
 use super::dialect::{LogIdentity, SessionDialect};
-use super::facts::PendingMessage;
+use super::facts::PendingPieces;
 use super::format::SessionFormat;
 use super::line::SessionLine;
 use crate::store::engine::lines::log::{LineRun, read_lines, split_lines};
@@ -69,7 +69,7 @@ impl SessionDialect for ClaudeCode {
         line::parse(text).map_err(|e| e.to_string())
     }
 
-    fn derive_id(_: &str, message: &PendingMessage) -> String {
+    fn derive_id(_: &str, message: &PendingPieces) -> String {
         message.last_id.clone()
     }
 

@@ -1,81 +1,54 @@
 //! What one message is, in logs as Claude Code writes them.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
+use crate::store::Kind;
 use crate::store::sessions::message::{
-    CallStatus, SessionBlock, SessionHead, SessionMessage, SessionRole, TokenCount, list_sessions,
-    read_session,
+    CallStatus, SessionBlock, SessionMessage, SessionRole, TokenCount, list_sessions,
 };
+use crate::store::sessions::testing::{SessionBed, ids, show_blocks as texts, three};
 use crate::store::testing::Book;
-use crate::store::{self, Kind, Store, StoreSpec};
+
+/// The log of a session in a project.
+fn log(session: &str) -> String {
+    format!("projects/{PROJECT}/{session}.jsonl")
+}
+
+/// A base folder of Claude Code.
+struct Sessions(SessionBed);
+
+impl Sessions {
+    fn new() -> Self {
+        let bed = SessionBed::new(Kind::Claude);
+        std::fs::create_dir_all(bed.path(&format!("projects/{PROJECT}"))).unwrap();
+        Self(bed)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path(&format!("projects/{PROJECT}/{name}"))
+    }
+
+    fn write(&self, session: &str, text: &str) {
+        self.0.write(&log(session), text);
+    }
+
+    fn append(&self, session: &str, text: &str) {
+        self.0.append(&log(session), text);
+    }
+}
+
+impl std::ops::Deref for Sessions {
+    type Target = SessionBed;
+
+    fn deref(&self) -> &SessionBed {
+        &self.0
+    }
+}
 
 const A: &str = "aaaaaaaa-0000-4000-8000-000000000001";
 const B: &str = "bbbbbbbb-0000-4000-8000-000000000002";
 const PROJECT: &str = "-home-anna-p";
-
-/// A base folder of Claude Code.
-struct Sessions {
-    dir: tempfile::TempDir,
-}
-
-impl Sessions {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir_all(dir.path().join("projects").join(PROJECT)).unwrap();
-        Self { dir }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join("projects").join(PROJECT).join(name)
-    }
-
-    fn write(&self, session: &str, text: &str) {
-        let path = self.path(&format!("{session}.jsonl"));
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
-    }
-
-    fn append(&self, session: &str, text: &str) {
-        use std::io::Write as _;
-        let path = self.path(&format!("{session}.jsonl"));
-        let mut file = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
-        file.write_all(text.as_bytes()).unwrap();
-    }
-
-    fn open(&self) -> Arc<dyn Store> {
-        store::open(&spec(self.dir.path())).unwrap()
-    }
-
-    fn book(&self) -> Book {
-        Book::scanned(&*self.open())
-    }
-
-    fn read(&self, session: &str) -> (SessionHead, Vec<SessionMessage>) {
-        let mut all = Vec::new();
-        let head = read_session(Kind::Claude, self.dir.path(), session, &mut |message| {
-            all.push(message);
-            Ok(())
-        });
-        (head.unwrap(), all)
-    }
-}
-
-fn spec(dir: &Path) -> StoreSpec {
-    StoreSpec {
-        may_create: false,
-        name: "claude".into(),
-        kind: Kind::Claude,
-        dir: dir.to_owned(),
-        me: "bob".into(),
-        own_address: None,
-        state: None,
-        roles: crate::model::Roles::default(),
-        home: None,
-        maildir: store::maildir::MaildirSettings::default(),
-    }
-}
 
 /// A log that is made of records, a second each.
 #[derive(Clone)]
@@ -92,10 +65,12 @@ impl Transcript {
 
     fn record(mut self, uuid: &str, kind: &str, more: &str) -> Self {
         self.second += 1;
-        let (minute, second, session) = (self.second / 60, self.second % 60, self.session);
+        let (hour, minute, second) =
+            (10 + self.second / 3600, self.second / 60 % 60, self.second % 60);
+        let session = self.session;
         writeln!(
             self.text,
-            r#"{{"parentUuid":null,"isSidechain":false,"cwd":"/a/b-c","sessionId":"{session}","version":"2.1.332","gitBranch":"main","type":"{kind}","uuid":"{uuid}","timestamp":"2026-11-25T10:{minute:02}:{second:02}.000Z",{more}}}"#
+            r#"{{"parentUuid":null,"isSidechain":false,"cwd":"/a/b-c","sessionId":"{session}","version":"2.1.332","gitBranch":"main","type":"{kind}","uuid":"{uuid}","timestamp":"2026-11-25T{hour:02}:{minute:02}:{second:02}.000Z",{more}}}"#
         )
         .unwrap();
         self
@@ -153,30 +128,6 @@ fn conversation(session: &'static str) -> Transcript {
         .text("f", "m2", "ran")
 }
 
-fn ids(book: &Book) -> Vec<(String, String, String)> {
-    let mut all: Vec<_> = book.messages.values().collect();
-    all.sort_by_key(|kept| kept.name_time);
-    all.iter()
-        .map(|kept| (kept.id.to_string(), kept.from.to_string(), kept.thread.to_string()))
-        .collect()
-}
-
-fn texts(message: &SessionMessage) -> Vec<String> {
-    let word = |block: &SessionBlock| match block {
-        SessionBlock::Text(text) => text.clone(),
-        SessionBlock::Thinking(text) => format!("thinking {text}"),
-        SessionBlock::Image(image) => format!("image {}", image.media_type),
-        SessionBlock::Call(call) => {
-            format!("call {} {} {:?}", call.id, call.name, call.output.as_deref().unwrap_or("-"))
-        }
-    };
-    message.blocks.iter().map(word).collect()
-}
-
-fn three(all: &[(&str, &str, &str)]) -> Vec<(String, String, String)> {
-    all.iter().map(|(a, b, c)| ((*a).into(), (*b).into(), (*c).into())).collect()
-}
-
 #[test]
 fn a_message_ends_with_its_text() {
     let sessions = Sessions::new();
@@ -212,14 +163,14 @@ fn a_message_ends_with_its_text() {
 #[test]
 fn parallel_calls_are_in_one_message() {
     let sessions = Sessions::new();
-    let log = Transcript::new(A)
+    let lines = Transcript::new(A)
         .user("a", "hi")
         .call("b", "m1", "t1")
         .result("c", "t1", "one")
         .call("d", "m1", "t2")
         .result("e", "t2", "two")
         .text("f", "m2", "both");
-    sessions.write(A, &log.text);
+    sessions.write(A, &lines.text);
     let (_, all) = sessions.read(A);
     assert_eq!(all.len(), 2);
     assert_eq!(texts(&all[1]), ["call t1 Bash \"one\"", "call t2 Bash \"two\"", "both"]);
@@ -296,13 +247,13 @@ fn a_repeated_line_is_one_message() {
 #[test]
 fn calls_without_a_text_are_a_message_when_the_turn_ends() {
     let sessions = Sessions::new();
-    let log = Transcript::new(A).user("a", "hi").call("b", "m1", "t1").result("c", "t1", "x");
-    sessions.write(A, &log.text);
+    let lines = Transcript::new(A).user("a", "hi").call("b", "m1", "t1").result("c", "t1", "x");
+    sessions.write(A, &lines.text);
     let store = sessions.open();
     let mut book = Book::scanned(&*store);
     assert_eq!(book.messages.len(), 1);
-    let more = log.clone().user("d", "next").text;
-    sessions.append(A, more.strip_prefix(&log.text).unwrap());
+    let more = lines.clone().user("d", "next").text;
+    sessions.append(A, more.strip_prefix(&lines.text).unwrap());
     book.scan(&*store, true);
     assert_eq!(ids(&book), three(&[("a", "user", A), ("c", "agent", A), ("d", "user", A)]));
     let (_, all) = sessions.read(A);
@@ -313,12 +264,12 @@ fn calls_without_a_text_are_a_message_when_the_turn_ends() {
 #[test]
 fn a_late_result_stands_in_the_later_message() {
     let sessions = Sessions::new();
-    let log = Transcript::new(A)
+    let lines = Transcript::new(A)
         .call("a", "m1", "t1")
         .text("b", "m1", "begun")
         .result("c", "t1", "x")
         .text("d", "m2", "done");
-    sessions.write(A, &log.text);
+    sessions.write(A, &lines.text);
     let (_, all) = sessions.read(A);
     assert_eq!(texts(&all[0]), ["call t1 Bash \"-\"", "begun"]);
     assert_eq!(texts(&all[1]), ["call t1  \"x\"", "done"]);
@@ -333,11 +284,11 @@ fn a_late_result_stands_in_the_later_message() {
 fn a_compaction_is_a_message_of_the_harness() {
     let sessions = Sessions::new();
     let summary = r#""isCompactSummary":true,"message":{"role":"user","content":"Summary: x"}"#;
-    let log = conversation(A)
+    let lines = conversation(A)
         .record("g", "system", r#""subtype":"compact_boundary","logicalParentUuid":"f""#)
         .record("h", "user", summary)
         .user("i", "go on");
-    sessions.write(A, &log.text);
+    sessions.write(A, &lines.text);
     let all = ids(&sessions.book());
     assert_eq!(all[3..], three(&[("h", "system", A), ("i", "user", A)]));
     assert_eq!(all.len(), 5);
@@ -357,8 +308,8 @@ fn torn_lines_cost_only_themselves() {
     assert!(book.messages.len() == 4 && book.rejected.len() == 1, "{:?}", book.rejected);
     // The next record is glued to a torn line.
     let sessions = Sessions::new();
-    let log = conversation(A).raw("{\"sessionId\":").user("g", "lost").user("h", "read");
-    sessions.write(A, &log.text);
+    let lines = conversation(A).raw("{\"sessionId\":").user("g", "lost").user("h", "read");
+    sessions.write(A, &lines.text);
     let book = sessions.book();
     assert!(book.messages.len() == 4 && book.rejected.len() == 1);
     assert!(ids(&book).iter().any(|(id, ..)| id == "h"));
@@ -367,9 +318,9 @@ fn torn_lines_cost_only_themselves() {
 #[test]
 fn a_sub_agent_has_a_thread_of_its_own() {
     let sessions = Sessions::new();
-    let log = Transcript::new(A).user("x", "look for it").text("y", "m9", "found");
+    let lines = Transcript::new(A).user("x", "look for it").text("y", "m9", "found");
     sessions.write(A, &conversation(A).text);
-    sessions.write(&format!("{A}/subagents/agent-0123456789abcdef0"), &log.text);
+    sessions.write(&format!("{A}/subagents/agent-0123456789abcdef0"), &lines.text);
     let meta = sessions.path(&format!("{A}/subagents/agent-0123456789abcdef0.meta.json"));
     std::fs::write(meta, r#"{"agentType":"Explore","toolUseId":"t1"}"#).unwrap();
     let old = Transcript::new(B).user("v", "old").text("w", "m8", "style");
@@ -385,7 +336,7 @@ fn a_sub_agent_has_a_thread_of_its_own() {
     let (head, all) = sessions.read(&thread);
     assert_eq!((head.parent.as_deref(), all.len()), (Some(A), 2));
     assert_eq!(all[0].agent.as_deref(), Some("Explore"));
-    let ids: Vec<_> = list_sessions(Kind::Claude, sessions.dir.path())
+    let ids: Vec<_> = list_sessions(Kind::Claude, sessions.dir())
         .unwrap()
         .into_iter()
         .map(|head| head.id)
@@ -452,13 +403,13 @@ fn only_the_results_of_the_own_session_are_opened() {
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("toolu_1.txt"), "the whole").unwrap();
     std::os::unix::fs::symlink("/etc/passwd", folder.join("passwd")).unwrap();
-    let log = Transcript::new(A)
+    let lines = Transcript::new(A)
         .call("a", "m1", "t1")
         .result("b", "t1", "saved to /other/tool-results/toolu_1.txt")
         .result("c", "t2", "saved to /x/tool-results/passwd or /etc/passwd")
         .result("d", "t3", "saved to /x/tool-results/../../../etc/passwd")
         .text("e", "m2", "done");
-    sessions.write(A, &log.text);
+    sessions.write(A, &lines.text);
     let store = sessions.open();
     let book = Book::scanned(&*store);
     let at = book.one("e").at;
@@ -508,4 +459,63 @@ fn check_names_what_is_not_known_once() {
     let mut told = Vec::new();
     sessions.open().check(&|_| None, &mut |wrong| told.push((wrong.line, wrong.rule))).unwrap();
     assert_eq!(told, [(7, "unknown"), (9, "schema")]);
+}
+
+#[test]
+fn images_lie_beside_the_message() {
+    let image =
+        r#"{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AQID"}}"#;
+    let sessions = Sessions::new();
+    let lines = Transcript::new(A)
+        .record(
+            "a",
+            "user",
+            &format!(
+                r#""message":{{"role":"user","content":[{{"type":"text","text":"see"}},{image}]}}"#
+            ),
+        )
+        .call("b", "m1", "t1")
+        .record(
+            "c",
+            "user",
+            &format!(
+                r#""message":{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"t1","is_error":true,"content":[{{"type":"text","text":"out"}},{image}]}}]}}"#
+            ),
+        )
+        .text("d", "m2", "seen");
+    sessions.write(A, &lines.text);
+    let (_, all) = sessions.read(A);
+    assert_eq!(texts(&all[0]), ["see", "image image/png"]);
+    assert_eq!(texts(&all[1]), ["call t1 Bash \"out\"", "image image/png", "seen"]);
+    let SessionBlock::Call(call) = &all[1].blocks[0] else { panic!("no call") };
+    assert_eq!(call.status, CallStatus::Failed);
+    let store = sessions.open();
+    let at = Book::scanned(&*store).one("a").at;
+    let record = store.read_record(&at).unwrap();
+    let part = &record.parts[0];
+    assert!(part.name.starts_with("sha256-") && part.name.ends_with(".png") && part.size == 3);
+}
+
+#[test]
+fn a_long_log_is_the_same_on_all_cores() {
+    let sessions = Sessions::new();
+    let mut lines = Transcript::new(A);
+    for n in 0..900 {
+        let text = "word ".repeat(n % 400);
+        lines = lines
+            .user(&format!("a{n}"), &format!("{n} {text}"))
+            .call(&format!("b{n}"), &format!("m{n}"), &format!("t{n}"))
+            .result(&format!("c{n}"), &format!("t{n}"), &text)
+            .text(&format!("d{n}"), &format!("n{n}"), &text.replace(' ', "."));
+    }
+    assert!(lines.text.len() > 2 << 20);
+    sessions.write(A, &lines.text);
+    let book = sessions.book();
+    let expected = 1800 - 3;
+    assert!((expected..=1800).contains(&book.messages.len()), "{}", book.messages.len());
+    let (_, all) = sessions.read(A);
+    assert_eq!(all.len(), book.messages.len());
+    assert!(all.iter().all(|message| message.blocks.len() <= 2));
+    let times: Vec<_> = all.iter().map(|message| message.time).collect();
+    assert!(times.is_sorted());
 }
