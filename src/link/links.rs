@@ -172,7 +172,10 @@ impl LinkSet {
             Some(ReadOnlyLink::new(name, &folder, open_engine(&settings).ok()?))
         };
         let looks: Vec<ReadOnlyLink> = settings.into_iter().filter_map(look).collect();
-        if !looks.is_empty() {
+        // A link of logs has no journal, but its store must know that something takes its lines.
+        let has_logs =
+            || wanted.specs.iter().any(|spec| is_log_link(spec) && spec.store == store.name());
+        if !looks.is_empty() || has_logs() {
             remote.set_router(Arc::new(ReadOnlyRoutes(looks)));
         }
     }

@@ -85,6 +85,8 @@ struct SentEntry {
     record_id: String,
     from: String,
     to: Vec<String>,
+    /// True if it has more than one recipient.
+    has_others: bool,
     name_time: Timestamp,
     is_signed: bool,
 }
@@ -205,27 +207,41 @@ fn select_entries(tree: &Tree, selection: &SentSelection) -> Vec<SentEntry> {
     let is_wanted = |ix: &MsgIx| match selection {
         SentSelection::Recent | SentSelection::All => true,
         SentSelection::Id(id) => {
-            let entry = core.messages.entry(*ix);
-            let kind = kind_word(tree, entry.store());
-            [core.messages.shown_id(*ix), core.messages.id(entry)]
-                .iter()
-                .any(|known| is_named(id, known, kind))
+            let kind = kind_word(tree, core.messages.entry(*ix).store());
+            // A recipient who sees one record alone tells the id of that one.
+            let records = core.messages.records_of_message(*ix).into_iter();
+            let own = records.map(|ix| core.messages.id(core.messages.entry(ix)));
+            std::iter::once(core.messages.shown_id(*ix))
+                .chain(own)
+                .any(|known| is_named(id, &known, kind))
         }
         SentSelection::Key(_) => keyed.contains(ix),
     };
-    found.into_iter().filter(is_wanted).map(|ix| read_entry(&core, ix)).collect()
+    let mut found: Vec<SentEntry> =
+        found.into_iter().filter(is_wanted).map(|ix| read_entry(&core, ix)).collect();
+    if *selection == SentSelection::Recent {
+        // A message to thousands must not be asked for recipients whose lines are cut off anyway.
+        let mut left = LINES;
+        for one in &mut found {
+            one.to.truncate(left.max(1));
+            left = left.saturating_sub(one.to.len().max(1));
+        }
+    }
+    found
 }
 
 fn read_entry(core: &IndexTables, ix: MsgIx) -> SentEntry {
     let entry = *core.messages.entry(ix);
     let signature = core.trust.signature(&core.messages, &entry);
+    let to = list_recipients(core, ix);
     SentEntry {
         ix,
         entry,
         id: core.messages.shown_id(ix),
         record_id: core.messages.id(&entry),
         from: core.messages.sender(&entry).to_owned(),
-        to: list_recipients(core, ix),
+        has_others: to.len() > 1,
+        to,
         name_time: core.messages.name_time(&entry),
         is_signed: matches!(signature, SignatureState::Valid(_)),
     }
@@ -235,9 +251,13 @@ fn kind_word(tree: &Tree, store: usize) -> &'static str {
     tree.index.stores().get(store).map_or("", |store| store.kind().as_str())
 }
 
-/// Returns true if a text names an id: its short form, the whole of it, or that with the store's kind.
+/// Returns true if a text names an id: its short form, the whole of it, that with the store's kind, or the name of a
+/// message file.
 fn is_named(text: &str, id: &str, kind: &str) -> bool {
     let text = text.trim().trim_start_matches('<').trim_end_matches('>');
+    let named = text.strip_suffix(".txt").unwrap_or(text).rsplit_once('-');
+    let named = named.filter(|_| names::has_time_prefix(text));
+    let text = named.map_or(text, |(_, id)| id);
     let is_it = |text: &str| text == id || text == plain_id(id) || names::is_name_of_id(text, id);
     is_it(text) || text.strip_suffix(kind).and_then(|t| t.strip_suffix('@')).is_some_and(is_it)
 }
@@ -398,7 +418,7 @@ fn ask_store(store: &dyn Store, entries: &[&SentEntry]) -> Vec<Receipt> {
             id: &one.record_id,
             time: one.entry.time(),
             to,
-            has_others: one.to.len() > 1,
+            has_others: one.has_others,
         };
         asked.extend(one.to.iter().map(|to| question(to.as_str())));
         if one.to.is_empty() {

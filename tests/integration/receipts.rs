@@ -442,6 +442,15 @@ fn s933_the_command() {
     assert!(m.ok("cat sent/*/*.txt").contains(&format!("Message-ID: <{whole}>")));
     assert_eq!(sent(&[whole]).stdout, one.stdout);
     assert_eq!(sent(&[&format!("<{whole}>")]).stdout, one.stdout);
+    // S1097: the name of the file, and the id of the record of one recipient, name the message, too.
+    let names = m.ls(&format!("sent/{}", samp::today()));
+    let name = names.iter().find(|name| name.contains(&short)).expect("a file");
+    assert_eq!(sent(&[name]).stdout, one.stdout);
+    let two = sent(&[&lines(&m)[0][1]]).stdout;
+    for record in samp::read_log(&bed.store, "bar") {
+        let known = sent(&[samp::member(&record, "id")]).stdout;
+        assert!(known == one.stdout || known == two, "{known}");
+    }
     let wrong = sent(&["ffffffff"]);
     assert!(wrong.code() == Some(1) && wrong.stderr.contains("ffffffff"), "{wrong:?}");
     drop(m);

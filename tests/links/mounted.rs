@@ -112,6 +112,10 @@ fn s421_a_server_that_is_away_delays_nothing_else() {
         status.contains("connected since") && !status.contains("waiting")
     });
     soon("the server has taken them", || states("delivered").stdout.trim() == "6");
+    // S1095: a command can wait until the server has taken a line.
+    let wait = ["--wait-for", "delivered", "--timeout", "60s", "one more"];
+    let out = one.msgfs_out(&[&["--me", "alice", "send", "bob"], &wait[..]].concat());
+    assert!(out.ok(), "{out:?}");
     soon("the notes are gone", || m.sh("ls sent/*").stdout.lines().all(|l| !l.contains("warning")));
     let doctor = one.msgfs_out(&["--me", "alice", "doctor"]);
     assert!(!doctor.stdout.contains("the link nats"), "{doctor:?}");

@@ -7,7 +7,7 @@ use rustix::fs::FileType;
 
 use super::MaildirStore;
 use super::names::{self, MailFolderRole};
-use crate::model::{DeliveryState, Timestamp};
+use crate::model::{DeliveryState, Timestamp, plain_id};
 use crate::store::engine::files;
 use crate::store::{Receipt, SentMessage, Store as _, StoreDirectory, confined};
 
@@ -26,17 +26,19 @@ struct RecipientMailbox<'a> {
 
 impl StoreDirectory for MaildirStore {
     fn provable_states(&self, to: &str) -> Vec<DeliveryState> {
-        use DeliveryState::{Answered, Delivered, Read, Stored, Told, Waiting};
+        use DeliveryState::{Answered, Delivered, Read, Refused, Stored, Told, Waiting};
         match self.find_mailbox_of(to) {
             Some(_) => vec![Waiting, Stored, Delivered, Told, Read, Answered],
-            None => vec![Waiting, Stored, Delivered, Answered],
+            None => vec![Waiting, Stored, Delivered, Answered, Refused],
         }
     }
 
     fn find_receipts(&self, sent: &[SentMessage<'_>]) -> Vec<Receipt> {
         let mut mailboxes: HashMap<PathBuf, RecipientMailbox<'_>> = HashMap::new();
         let receipt = |one: &SentMessage<'_>| {
-            let Some(dir) = self.find_mailbox_of(one.to) else { return self.find_relay_receipt() };
+            let Some(dir) = self.find_mailbox_of(one.to) else {
+                return self.find_relay_receipt(one.id);
+            };
             let mailbox = mailboxes
                 .entry(dir.to_owned())
                 .or_insert_with(|| RecipientMailbox::list(dir, self));
@@ -56,8 +58,11 @@ impl MaildirStore {
     }
 
     /// Returns the receipt for a recipient to whom the program sends mail. It ends with success only when it has taken
-    /// the mail, and until then the mail waits.
-    fn find_relay_receipt(&self) -> Receipt {
+    /// the mail, and until then the mail waits, unless the program refused it.
+    fn find_relay_receipt(&self, id: &str) -> Receipt {
+        if let Some(why) = self.format.runs.find_refusal(plain_id(id)) {
+            return Receipt::of_fault(DeliveryState::Refused, why);
+        }
         let taken =
             || Receipt { is_tentative: true, ..Receipt::of_state(DeliveryState::Delivered, None) };
         self.format.settings.sendmail.as_ref().map_or_else(Receipt::default, |_| taken())

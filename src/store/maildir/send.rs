@@ -45,7 +45,11 @@ const MAX_SAID: usize = 500;
 
 /// The runs of the program that sends mail, by the id of the mail.
 #[derive(Debug, Default)]
-pub(super) struct SendmailRuns(Mutex<HashMap<String, Receiver<io::Result<Output>>>>);
+pub(super) struct SendmailRuns {
+    running: Mutex<HashMap<String, Receiver<io::Result<Output>>>>,
+    /// The reasons for which the program refused mails when it was last asked.
+    refused: Mutex<HashMap<String, String>>,
+}
 
 /// Fails if attachments are too large for a mail.
 pub(super) fn check_attachments(files: &[(String, u64)]) -> Result<(), StoreError> {
@@ -296,9 +300,25 @@ fn read_attachment(file: &DraftAttachment) -> Result<(String, Vec<u8>), StoreErr
 }
 
 impl SendmailRuns {
-    /// Has the program take a mail, or goes on with an earlier run.
-    fn send(&self, id: &str, bytes: &[u8], mut command: Command) -> Result<(), StoreError> {
-        let earlier = self.0.lock().remove(id);
+    /// Returns the reason for which the program refused a mail when it was last asked, if it did.
+    pub fn find_refusal(&self, id: &str) -> Option<String> {
+        self.refused.lock().get(id).cloned()
+    }
+
+    /// Has the program take a mail, or goes on with an earlier run. Remembers if it refused the mail.
+    fn send(&self, id: &str, bytes: &[u8], command: Command) -> Result<(), StoreError> {
+        let done = self.run(id, bytes, command);
+        let mut refused = self.refused.lock();
+        if let Err(StoreError::Refused(why)) = &done {
+            refused.insert(id.to_owned(), why.clone());
+        } else {
+            refused.remove(id);
+        }
+        done
+    }
+
+    fn run(&self, id: &str, bytes: &[u8], mut command: Command) -> Result<(), StoreError> {
+        let earlier = self.running.lock().remove(id);
         let run = if let Some(run) = earlier {
             run
         } else {
@@ -316,7 +336,7 @@ impl SendmailRuns {
         let busy = |why: &str| Err(StoreError::Busy(format!("sendmail {why}")));
         let output = match run.recv_timeout(PATIENCE) {
             Err(RecvTimeoutError::Timeout) => {
-                self.0.lock().insert(id.to_owned(), run);
+                self.running.lock().insert(id.to_owned(), run);
                 return busy("has not finished yet");
             }
             Err(RecvTimeoutError::Disconnected) => return busy("did not end"),

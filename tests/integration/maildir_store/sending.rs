@@ -84,6 +84,13 @@ fn s807_sendmail() {
     m.ok("printf 'To: gone@x.example\\n\\nlost\\n' > outbox/w");
     soon("the reason is told", || m.sh("cat status.txt").stdout.contains("no such user"));
     assert_eq!(place.names("anna/.Sent/cur").len(), 4);
+    // S1096: who waits for a state learns at once that the program refused the mail, and not that it is late.
+    let line = m.sh("grep gone@x.example sent.txt").stdout;
+    assert!(line.contains("\trefused\t"), "{line}");
+    assert!(m.sh("grep hang@x.example sent.txt").stdout.contains("\twaiting\t"));
+    let wait = ["--wait-for", "delivered", "--timeout", "60s", "lost again"];
+    let out = bed.msgfs_out(&[&["--me", "anna", "send", "gone@x.example"], &wait[..]].concat());
+    assert!(out.code() == Some(1) && out.stderr.contains("no such user"), "{out:?}");
 }
 
 /// S808: what cannot go is refused at once, with the reason.
