@@ -350,6 +350,13 @@ fn what_is_refused_for_good_stays_in_sent_and_says_so() {
     let told: Vec<Value> = serde_json::from_str(&alice.ok(&["sent", "--json"])).unwrap();
     assert_eq!(told[0]["state"], "refused", "{told:?}");
     assert!(told[0]["reason"].as_str().unwrap().contains("404 not_found"), "{told:?}");
+    // A sender who waits hears it at once.
+    {
+        let _carrying = alice.carry();
+        let out = alice.run(&["send", &to, "--wait-for", "delivered", "--timeout", "60s", "again"]);
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.code() == Some(1) && said.contains("404 not_found"), "{out:?}");
+    }
     // A draft to an address that no link reaches is refused when it is written.
     let why = alice.refused(&["send", "x@acme.other.example", "hello?"]);
     assert!(why.contains("other.example"), "{why}");
