@@ -77,7 +77,7 @@ fn s936_words() {
         ("plan", ""),
         ("needle line", "2"),
         ("foo-bar", "5"),
-        ("'a", "3"),
+        ("'a", "123"),
     ] {
         assert_eq!(numbers(&m, query), wanted, "{query}");
     }
