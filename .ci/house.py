@@ -13,8 +13,8 @@ from pathlib import Path
 
 # Every command has its `Args`, and every module may have its `Error`.
 MAY_BE_SHARED = {"Args", "Error"}
-# Stands in place of link/logs.rs where msgfs is built without it.
-STAND_IN = "link/no_logs.rs"
+# Stand in place of link/logs.rs and search/table.rs where msgfs is built without these.
+STAND_INS = {"link/no_logs.rs", "search/no_table.rs"}
 # Rooms that know formats, links, coding agents or the command line. The others are the core.
 OUTSIDE_CORE = {"cli", "hook", "link", "mime", "main.rs"}
 FORMATS = {"agentazall", "amp", "amq", "atsf", "maildir", "samp", "ssot", "claude", "codex"}
@@ -68,7 +68,7 @@ class House:
         self.sentences = self.inverted = 0
         for path in sorted(source.rglob("*.rs")):
             below = path.relative_to(source)
-            if not is_test(below) and str(below) != STAND_IN:
+            if not is_test(below) and str(below) not in STAND_INS:
                 self.read(below, product(path.read_text(encoding="utf-8")))
 
     def read(self, path: Path, lines: list[str]) -> None:

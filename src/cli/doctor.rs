@@ -288,7 +288,21 @@ fn find_state_problems(context: &CommandContext) -> Vec<DoctorProblem> {
         let what = format!("{}: {problem}", context.display_path(&path));
         problems.push(DoctorProblem::error(what).with_remedy(mend));
     }
+    problems.extend(find_search_problem(context));
     problems
+}
+
+/// Returns the problem of an index of search that cannot be written.
+fn find_search_problem(context: &CommandContext) -> Option<DoctorProblem> {
+    let file = context.paths.search_file();
+    let opened = std::fs::OpenOptions::new().read(true).write(true).open(&file);
+    let error = opened.err().filter(|error| error.kind() != std::io::ErrorKind::NotFound)?;
+    let what = format!(
+        "the index of search at {} cannot be written ({}), so searches are slow",
+        context.display_path(&file),
+        format_io_error(&error)
+    );
+    Some(DoctorProblem::error(what).with_remedy(format!("rm -r {}", shell_word(file.as_os_str()))))
 }
 
 fn find_folder_problem(

@@ -209,7 +209,7 @@ const COMMANDS_LOG: &str = "warn,msgfs::index::apply=error,msgfs::outbox::lifecy
 pub(crate) fn main() -> ExitCode {
     hook::intercept_hook_run(std::env::args_os().skip(1));
     completions::answer_shell();
-    let line = sendmail::effective_command_line();
+    let line = search::move_excluded_words(sendmail::effective_command_line());
     let cli = match Cli::try_parse_from(&line) {
         Ok(cli) => cli,
         Err(e) => {

@@ -1,11 +1,17 @@
 //! A progress bar for work that takes long.
 
+use std::io::IsTerminal as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// The time before the bar is shown.
 const PATIENCE: Duration = Duration::from_millis(500);
+
+/// The time between two looks at the progress of a search.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// The forms of the bars.
 const BYTES: &str = "reading messages {bar:30} {bytes}/{total_bytes} ({eta})";
@@ -54,6 +60,31 @@ impl WorkProgress {
         // The bar clears itself when it is dropped.
         self.bar = None;
     }
+}
+
+/// Runs a search. Shows on a terminal how many messages are indexed for it, as `progress` tells.
+pub(crate) fn show_search_progress<T>(
+    progress: impl Fn() -> Option<(u64, u64)> + Send + Sync,
+    search: impl FnOnce() -> T,
+) -> T {
+    if !std::io::stderr().is_terminal() {
+        return search();
+    }
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut bar = WorkProgress::of_search();
+            while !is_done.load(Ordering::Relaxed) {
+                if let Some((done, total)) = progress() {
+                    bar.update(done, total);
+                }
+                thread::sleep(LOOK);
+            }
+        });
+        let found = search();
+        is_done.store(true, Ordering::Relaxed);
+        found
+    })
 }
 
 fn new_bar(template: &str) -> ProgressBar {

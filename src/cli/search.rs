@@ -1,5 +1,7 @@
 //! `msgfs search`: prints the messages that contain words.
 
+use std::ffi::OsString;
+
 use msgfs::search::{IS_BUILT, SearchQuery};
 use msgfs::view::{SHOWN_HITS, SearchHit, format_hits};
 use serde::Serialize;
@@ -40,7 +42,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = SHOWN_HITS)]
     limit: usize,
     /// The words to look for, and other conditions
-    #[arg(required = true, value_name = "QUERY", allow_hyphen_values = true)]
+    #[arg(required = true, value_name = "QUERY")]
     query: Vec<String>,
 }
 
@@ -69,6 +71,39 @@ impl<'a> From<&'a SearchHit> for PrintedHit<'a> {
     }
 }
 
+/// Moves words such as `-draft` in the arguments of this command behind a `--`, so that they are no options. The order of the
+/// terms of a query does not matter.
+pub(super) fn move_excluded_words(line: Vec<OsString>) -> Vec<OsString> {
+    let Some(at) = find_command(&line).filter(|_| !line.iter().any(|word| word == "--")) else {
+        return line;
+    };
+    let is_excluded = |word: &OsString| {
+        let word = word.as_encoded_bytes();
+        word.len() > 1 && word.starts_with(b"-") && !word.starts_with(b"--") && word != b"-h"
+    };
+    let mut line = line;
+    let words = line.split_off(at + 1);
+    let (excluded, others): (Vec<_>, Vec<_>) = words.into_iter().partition(is_excluded);
+    line.extend(others);
+    if !excluded.is_empty() {
+        line.push("--".into());
+        line.extend(excluded);
+    }
+    line
+}
+
+/// Returns the place of this command's name in a command line.
+fn find_command(line: &[OsString]) -> Option<usize> {
+    let mut at = 1;
+    loop {
+        match line.get(at)?.as_encoded_bytes() {
+            b"--me" | b"--config" => at += 2,
+            word if word.starts_with(b"-") => at += 1,
+            word => return (word == b"search").then_some(at),
+        }
+    }
+}
+
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     match find_and_print(global, args) {
         Ok(0) => Err(Failure::AlreadyReported),
@@ -80,11 +115,6 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
 
 /// Prints the hits and returns the number of all.
 fn find_and_print(global: &GlobalOptions, args: &Args) -> Result<usize, Failure> {
-    if let Some(option) = args.query.iter().find(|word| word.starts_with("--")) {
-        return Err(Failure::Usage(format!(
-            "there is no option {option}; see `msgfs search --help`"
-        )));
-    }
     let query = args.query.join(" ").replace(char::is_control, " ");
     query
         .parse::<SearchQuery>()
@@ -104,4 +134,28 @@ fn find_and_print(global: &GlobalOptions, args: &Args) -> Result<usize, Failure>
         output::print_data(&format_hits(report.total, report.hits.iter()))?;
     }
     Ok(report.total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_must_not_occur_are_no_options() {
+        let moved = |line: &str| {
+            let line = line.split(' ').map(OsString::from).collect();
+            move_excluded_words(line).join(OsString::from(" ").as_os_str()).into_string().unwrap()
+        };
+        for (line, wanted) in [
+            ("msgfs search a -b --json", "msgfs search a --json -- -b"),
+            ("msgfs --me x search -b a", "msgfs --me x search a -- -b"),
+            ("msgfs search a -- -b", "msgfs search a -- -b"),
+            ("msgfs search -h", "msgfs search -h"),
+            ("msgfs search - a", "msgfs search - a"),
+            ("msgfs send search -b", "msgfs send search -b"),
+            ("msgfs", "msgfs"),
+        ] {
+            assert_eq!(moved(line), wanted);
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! The thread that writes the file of the index. It begins with the first search of a process that may write, and follows the
 //! messages that come, a moment later and at low priority.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -149,7 +150,11 @@ fn run_builder(search: &Weak<SearchIndex>, index: &Index) {
             let must_stop = search.must_stop();
             let is_due = if must_stop { search.state.lock().has_rest() } else { !is_first };
             if search.is_wanted.swap(false, Ordering::Relaxed) && !must_stop || is_due {
-                search.run();
+                // Those who wait must hear of an end, also of that by a bug.
+                if catch_unwind(AssertUnwindSafe(|| search.run())).is_err() {
+                    let fault = search.describe_fault("a bug in msgfs, which its log describes");
+                    search.state.lock().set_fault(Some(fault));
+                }
                 search.publish_run();
             }
             if must_stop {

@@ -6,7 +6,7 @@ use super::BodySource;
 use super::documents::{DocumentMap, SavedDocument, stamp_of};
 use super::error::TableError;
 use super::query::SearchQuery;
-use super::table::TextTable;
+use super::table::WordTable;
 use crate::index::{Index, MsgIx};
 
 /// Documents that are resolved under one lock of the index.
@@ -15,7 +15,7 @@ const RESOLVED_AT_ONCE: usize = 20_000;
 /// A table of words and its messages.
 #[derive(Debug)]
 pub(super) struct WordCatalog {
-    table: TextTable,
+    table: WordTable,
     pub documents: DocumentMap,
 }
 
@@ -25,14 +25,14 @@ impl WordCatalog {
     /// # Errors
     /// If there is no memory.
     pub fn in_memory() -> Result<Self, TableError> {
-        Ok(Self { table: TextTable::in_memory()?, documents: DocumentMap::default() })
+        Ok(Self { table: WordTable::in_memory()?, documents: DocumentMap::default() })
     }
 
     /// Takes over a table of a file and finds its messages.
     ///
     /// # Errors
     /// If the table cannot be read.
-    pub fn load(table: TextTable, index: &Index) -> Result<Self, TableError> {
+    pub fn load(table: WordTable, index: &Index) -> Result<Self, TableError> {
         let (mut documents, mut added) = (DocumentMap::default(), 0);
         table.visit_documents(&mut |document| {
             documents.add_saved(document);

@@ -146,7 +146,7 @@ impl SearchIndex {
         is_over: &dyn Fn() -> bool,
     ) -> Result<Vec<MsgIx>, SearchError> {
         self.start();
-        let mut damaged = 0;
+        let (mut damaged, mut waited) = (0, 0);
         loop {
             let mut state = self.state.lock();
             self.refresh_file(&mut state);
@@ -155,9 +155,10 @@ impl SearchIndex {
             if !is_near && self.is_closing.load(Ordering::Relaxed) {
                 return Err(SearchError::Interrupted);
             }
-            if !is_near && self.can_build(&mut state) {
+            if !is_near && waited < FIRST_ATTEMPTS && self.can_build(&mut state) {
                 drop(state);
                 self.wait_for_builder(is_over)?;
+                waited += 1;
                 continue;
             }
             if is_near {

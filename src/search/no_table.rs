@@ -8,9 +8,9 @@ use super::query::SearchQuery;
 
 /// A table of words that nobody can make.
 #[derive(Debug)]
-pub(super) enum TextTable {}
+pub(super) enum WordTable {}
 
-impl TextTable {
+impl WordTable {
     pub fn in_memory() -> Result<Self, TableError> {
         Err(TableError::NotBuilt)
     }

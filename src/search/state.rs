@@ -8,7 +8,7 @@ use super::catalog::WordCatalog;
 use super::error::TableError;
 use super::file::{SealState, WriterLock};
 use super::query::SearchQuery;
-use super::table::TextTable;
+use super::table::WordTable;
 use super::{SearchError, SearchIndex};
 use crate::index::MsgIx;
 use crate::model::locks::MutexGuard;
@@ -164,7 +164,7 @@ impl SearchIndex {
         if seal == SealState::Broken {
             return Err(TableError::Damaged("its bytes are not those that were written".into()));
         }
-        let table = TextTable::open_file(self.file.path(), writes)?;
+        let table = WordTable::open_file(self.file.path(), writes)?;
         let words = WordCatalog::load(table, &self.index)?;
         if writes && seal == SealState::Unsealed {
             words.check_pages()?;

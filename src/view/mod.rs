@@ -12,6 +12,7 @@
 //!   wait. `read_ahead`: rendering before a read asks for it. `recent_reads`: the messages that were read last.
 //! - Of messages: `folder_scope`, `message_folders`: the folders that show them. `sidecars`: the files of a message.
 //!   `answers`: the drafts beside messages. `answered`: the messages that answer mine; `awaited_answers`: reads that wait for one. `text_buffers`: the open texts of `me`.
+//! - `hits`: the hits of a search, as lines and as data.
 //! - `receipts`: the way of my messages to their recipients, as stores and links prove it.
 //! - `write`: writes, renames and removals. `path`: the same tree by path, for the command line.
 //! - `render_cache`, `generation_cache`: caches of computed values. [`reader`]: the program that reads.
@@ -27,6 +28,7 @@ mod error;
 mod file;
 mod folder_scope;
 mod generation_cache;
+mod hits;
 mod invalidation;
 mod listing;
 mod mail_with_files;
@@ -75,6 +77,7 @@ pub use draft_writers::DraftWriters;
 pub use error::Error;
 pub use file::{OpenFile, OpenRequest};
 pub use folder_scope::MessageFolder;
+pub use hits::{SearchHit, SearchReport, format_hits};
 pub use listing::Listing;
 pub use node::{Ino, Node, NodeTrait, PagePolicy};
 pub use path::{FolderEntry, copy_path_to, list_path, remove_path, rename_path, write_path};
@@ -82,7 +85,7 @@ pub use read_ahead::{ReadAhead, TOGETHER};
 pub use reader::ReaderProfile;
 pub use receipts::{BellRecord, LastSent, SentReceipt};
 pub use recent_reads::{RecentRead, load_recent_reads};
-pub use search::{BadQuery, SHOWN_HITS, SearchHit, SearchReport, format_hits, search_report_path};
+pub use search::{BadQuery, SHOWN_HITS, search_report_path};
 pub use sent::format_receipts;
 pub use short_names::{UnknownId, may_mean_another};
 pub use status::{LastRefusal, MailboxStatus, StoreStatus, UnreadHeadline};

@@ -4,6 +4,7 @@ use super::attr::README_TIME;
 use super::table::{NodeAttributes, TreeChanges, View};
 use super::{CachePolicy, Error, Tree};
 use crate::model::{MarkRead, Timestamp};
+use crate::search::IS_BUILT;
 
 /// A file that every store takes if it carries files at all.
 const SOME_FILE: (&str, u64) = ("file.txt", 1);
@@ -158,7 +159,7 @@ fn about_headers(tree: &Tree) -> String {
 
 /// Returns the line about `search/`, if there is any.
 fn about_search(tree: &Tree) -> &'static str {
-    if tree.settings.search.is_some() {
+    if IS_BUILT && tree.settings.search.is_some() {
         "  search/\"WORD WORD\"/    the messages with all these words; hits.txt there is short; also from:BOB, -WORD\n"
     } else {
         ""

@@ -2,17 +2,21 @@
 //!
 //! `search/` lists nothing. A name in it is a query, in which `%2F` stands for `/` and `%25` for `%`. The entries of its folder are
 //! the files of `archive/`, or of `threads/` for messages that are not there. The folders with attachments are nodes of this view,
-//! because a folder has one place. `msgfs search` reads `.hits=N`, which is not listed: the newest N hits as JSON.
+//! because a folder has one place. `.search` has the progress of the first index: two numbers. `msgfs search` reads `.hits=N`, which is not listed: the newest N hits as JSON.
 
 use std::num::NonZeroUsize;
 use std::sync::{Arc, OnceLock};
 
 use lru::LruCache;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::attr::README_TIME;
 use super::file::{OpenFile, OpenRequest};
 use super::folder_scope::{FolderScope, MessageFolder};
+use super::hits::{
+    LINE, READ_TOGETHER, REPORT_LINE, ReadHit, SearchReport, describe_hits, format_hits,
+    format_report,
+};
 use super::listing::Listing;
 use super::messages::{MessagesKey, file_node};
 use super::names;
@@ -21,8 +25,8 @@ use super::sidecars::MessageFile;
 use super::table::{NodeAttributes, View, ViewKey};
 use super::{CachePolicy, Error, Tree};
 use crate::index::{IndexTables, MsgIx};
+use crate::model::Timestamp;
 use crate::model::locks::Mutex;
-use crate::model::{Timestamp, sanitize_line};
 use crate::search::{self, MatchFinder, QueryError, SearchIndex, SearchQuery};
 
 /// The name of the file with the newest hits.
@@ -31,15 +35,6 @@ const HITS: &str = "hits.txt";
 const REPORT: &str = ".hits=";
 /// The hits that `hits.txt` shows.
 pub const SHOWN_HITS: usize = 10;
-/// The longest line of `hits.txt`, in characters.
-const LINE: usize = 80;
-/// The longest name of a sender and the longest subject in it, in characters.
-const FROM: usize = 16;
-const SUBJECT: usize = 20;
-/// The longest line of a message in a report, in characters.
-const REPORT_LINE: usize = 200;
-/// Messages of a report that are read together.
-const READ_TOGETHER: usize = 64;
 /// Results that are kept.
 const RESULTS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(31);
 /// The most hits of all kept results.
@@ -52,6 +47,8 @@ const REPEATED: usize = 4;
 pub(super) enum SearchKey {
     /// `search/`
     Top,
+    /// `.search`
+    Progress,
     /// The folder of a query.
     Folder(Arc<str>),
     /// `hits.txt` in it.
@@ -66,44 +63,6 @@ impl From<SearchKey> for Node {
     fn from(key: SearchKey) -> Self {
         Self::new(ViewKey::Search(key))
     }
-}
-
-/// A message that a search found.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SearchHit {
-    /// Its short id.
-    pub id: String,
-    /// Its id.
-    pub message_id: String,
-    /// The name of its file.
-    pub name: String,
-    /// Its store.
-    pub store: String,
-    /// Its thread.
-    pub thread: String,
-    /// The sender.
-    pub from: String,
-    /// The recipients.
-    pub to: Vec<String>,
-    /// Its time, in RFC 3339.
-    pub time: String,
-    /// Its day, as the folders of `archive/` have it.
-    pub day: String,
-    /// Its subject, if it has one.
-    pub subject: Option<String>,
-    /// The line that matches, cut around the match; or else its first line.
-    pub line: String,
-    /// The place of the match in the line, in characters: begin and end.
-    pub place: Option<(usize, usize)>,
-}
-
-/// The newest hits of a query.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SearchReport {
-    /// The number of all hits.
-    pub total: usize,
-    /// The newest ones, newest first.
-    pub hits: Vec<SearchHit>,
 }
 
 /// The last query that could not be parsed.
@@ -276,7 +235,9 @@ impl View for SearchView {
         match key {
             SearchKey::Top => &[Folder],
             SearchKey::Folder(_) => &[Folder, ShowsMessages, ShowsSent, LastingListing],
-            SearchKey::Hits(_) | SearchKey::Report(..) => &[Pages(PagePolicy::Bypass)],
+            SearchKey::Progress | SearchKey::Hits(_) | SearchKey::Report(..) => {
+                &[Pages(PagePolicy::Bypass)]
+            }
             SearchKey::Parts(..) => &[Folder, FixedFiles],
         }
     }
@@ -284,7 +245,7 @@ impl View for SearchView {
     fn inode_number(&self, tree: &Tree, key: &SearchKey) -> Option<Ino> {
         let assign = |path: &[&str]| Some(tree.assign_path_inode(path, &key.clone().into()));
         match key {
-            SearchKey::Top => None,
+            SearchKey::Top | SearchKey::Progress => None,
             SearchKey::Folder(name) => assign(&["search", name]),
             SearchKey::Hits(name) => assign(&["search", name, HITS]),
             SearchKey::Report(name, limit) => assign(&["search", name, &limit.to_string()]),
@@ -300,6 +261,7 @@ impl View for SearchView {
         let file = |size, time| NodeAttributes::of_file(size, time, CachePolicy::Volatile);
         Ok(match key {
             SearchKey::Top => folder(README_TIME),
+            SearchKey::Progress => file(progress_text(tree).len() as u64, README_TIME),
             SearchKey::Folder(name) => folder(self.result(tree, name, &never)?.newest),
             SearchKey::Hits(name) => {
                 let result = self.result(tree, name, &never)?;
@@ -322,7 +284,7 @@ impl View for SearchView {
                 Ok(list_result(tree, name, &result))
             }
             SearchKey::Parts(_, place, ix) => tree.parts.list(*place, *ix),
-            SearchKey::Hits(_) | SearchKey::Report(..) => Err(Error::NotDir),
+            SearchKey::Progress | SearchKey::Hits(_) | SearchKey::Report(..) => Err(Error::NotDir),
         }
     }
 
@@ -344,7 +306,7 @@ impl View for SearchView {
                 tree.parts.find(*ix, name)?;
                 Ok(Some(file_node(*place, *ix, MessageFile::Part(name.to_owned()))))
             }
-            SearchKey::Hits(_) | SearchKey::Report(..) => Err(Error::NotDir),
+            SearchKey::Progress | SearchKey::Hits(_) | SearchKey::Report(..) => Err(Error::NotDir),
         }
     }
 
@@ -358,6 +320,7 @@ impl View for SearchView {
 
     fn open(&self, tree: &Tree, key: &SearchKey, _: &OpenRequest) -> Result<OpenFile, Error> {
         let text = match key {
+            SearchKey::Progress => progress_text(tree),
             SearchKey::Hits(name) => self.result(tree, name, &never)?.text.clone(),
             SearchKey::Report(name, limit) => {
                 format_report(&make_report(tree, &*self.result(tree, name, &never)?, *limit))
@@ -388,6 +351,11 @@ impl View for SearchView {
     }
 }
 
+/// Returns the text of `.search`: the messages that are indexed now, and those in all.
+fn progress_text(tree: &Tree) -> String {
+    tree.search_progress().map_or_else(String::new, |(done, all)| format!("{done} {all}\n"))
+}
+
 /// Returns false: somebody waits.
 fn never() -> bool {
     false
@@ -397,7 +365,7 @@ fn never() -> bool {
 fn query_of(key: &SearchKey, name: Option<&str>) -> Option<Arc<str>> {
     match (key, name) {
         (SearchKey::Top, Some(name)) if !name.starts_with('.') => Some(name.into()),
-        (SearchKey::Top | SearchKey::Parts(..), _) => None,
+        (SearchKey::Top | SearchKey::Progress | SearchKey::Parts(..), _) => None,
         (SearchKey::Folder(query) | SearchKey::Hits(query) | SearchKey::Report(query, _), _) => {
             Some(Arc::clone(query))
         }
@@ -480,110 +448,6 @@ fn list_result(tree: &Tree, name: &Arc<str>, result: &SearchResult) -> Listing {
     Listing::from_found(entries, parts.into_iter().chain([hits]))
 }
 
-/// A hit, and the texts from which it was made.
-struct ReadHit {
-    hit: SearchHit,
-    whole_subject: String,
-    body: String,
-}
-
-/// Reads messages, each with its matching line cut to so many characters. Those that cannot be read are left out.
-fn describe_hits(
-    tree: &Tree,
-    finder: &MatchFinder,
-    hits: &[MsgIx],
-    most: usize,
-) -> Vec<(MsgIx, ReadHit)> {
-    let mut described = Vec::with_capacity(hits.len());
-    for some in hits.chunks(READ_TOGETHER) {
-        tree.texts.render_uncached(some.iter().copied());
-        let read = some.iter().filter_map(|ix| Some((*ix, describe_hit(tree, finder, *ix, most)?)));
-        described.extend(read);
-    }
-    described
-}
-
-fn describe_hit(tree: &Tree, finder: &MatchFinder, ix: MsgIx, most: usize) -> Option<ReadHit> {
-    let text = tree.texts.rendered_text(ix).ok()?;
-    let text = String::from_utf8_lossy(&text);
-    let (header, body) = text.split_once("\n\n").unwrap_or((&text, ""));
-    let subject = header.lines().find_map(|line| line.strip_prefix("Subject: "));
-    let (line, place) = match finder.find_in_body(body) {
-        Some(place) => cut_around(body, place, most),
-        None => match finder.find_in_subject(subject.unwrap_or_default()) {
-            Some(place) => cut_around(subject.unwrap_or_default(), place, most),
-            None => (names::cut_line(first_line(body), most), None),
-        },
-    };
-    let core = tree.index.read();
-    let entry = core.messages.entry(ix);
-    let (thread, _) = core.threads.thread_id(&core.messages, entry.thread());
-    let id = core.messages.shown_id(ix);
-    let recipients = core.messages.recipient_list(entry).split(", ").filter(|to| !to.is_empty());
-    let hit = SearchHit {
-        id: names::short_id(&id),
-        message_id: crate::model::plain_id(&id).to_owned(),
-        name: format!("{}.txt", tree.names.unique_stem(&core, ix)),
-        store: tree.store_name(entry.store()).to_owned(),
-        thread: crate::model::plain_thread_id(thread).to_owned(),
-        from: core.messages.sender(entry).to_owned(),
-        to: recipients.map(str::to_owned).collect(),
-        time: entry.time().rfc3339(),
-        day: core.messages.name_time(entry).day().to_string(),
-        subject: Some(subject.unwrap_or(first_line(body)))
-            .filter(|_| subject.is_some())
-            .map(|subject| names::cut_line(subject, REPORT_LINE)),
-        line,
-        place,
-    };
-    let whole_subject = subject.unwrap_or_default().to_owned();
-    Some(ReadHit { hit, whole_subject, body: body.to_owned() })
-}
-
-fn first_line(body: &str) -> &str {
-    body.lines().find(|line| !line.trim().is_empty()).unwrap_or_default()
-}
-
-/// Returns the line around a place in a text, cut to so many characters, and the place in it.
-fn cut_around(
-    text: &str,
-    place: std::ops::Range<usize>,
-    most: usize,
-) -> (String, Option<(usize, usize)>) {
-    let (before, after) = (text.get(..place.start), text.get(place.end..));
-    let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
-    let before = before.rsplit('\n').next().unwrap_or_default().trim_start();
-    let found = text.get(place).unwrap_or_default();
-    let after = if found.contains('\n') { "" } else { after.lines().next().unwrap_or_default() };
-    let found: String = found.lines().next().unwrap_or_default().chars().take(most).collect();
-    let room = most - found.chars().count();
-    // Only so many characters are counted, however long the line is.
-    let count = |text: &str, cut: &mut dyn Iterator<Item = char>| {
-        (text.is_empty(), cut.take(most + 1).count())
-    };
-    let (_, left) = count(before, &mut before.chars().rev());
-    let (_, right) = count(after, &mut after.trim_end().chars());
-    let keep_left = left.min((room / 3).max(room.saturating_sub(right)));
-    let keep_right = right.min(room - keep_left);
-    let mut begin: Vec<char> = before.chars().rev().take(keep_left).collect();
-    begin.reverse();
-    let mut end: Vec<char> = after.trim_end().chars().take(keep_right).collect();
-    if keep_left < left
-        && let Some(first) = begin.first_mut()
-    {
-        *first = '\u{2026}';
-    }
-    if keep_right < right
-        && let Some(last) = end.last_mut()
-    {
-        *last = '\u{2026}';
-    }
-    let from = begin.len();
-    let to = from + found.chars().count();
-    let line: String = begin.into_iter().chain(found.chars()).chain(end).collect();
-    (sanitize_line(&line.replace('\t', " ")).into_owned(), Some((from, to)))
-}
-
 /// Returns the newest hits of a result.
 fn make_report(tree: &Tree, result: &SearchResult, limit: usize) -> SearchReport {
     let finder = MatchFinder::new(&result.query);
@@ -592,44 +456,6 @@ fn make_report(tree: &Tree, result: &SearchResult, limit: usize) -> SearchReport
         describe_hits(tree, &finder, some, REPORT_LINE).into_iter().map(|(_, read)| read.hit)
     });
     SearchReport { total: result.hits.len(), hits: hits.collect() }
-}
-
-/// Returns the text of `hits.txt` with these hits of so many.
-pub fn format_hits<'a>(total: usize, hits: impl Iterator<Item = &'a SearchHit>) -> String {
-    let lines: String = hits.map(|hit| format_hit(hit) + "\n").collect();
-    match total {
-        0 => "0 hits: no message matches\n".to_owned(),
-        1 => format!("{lines}1 hit\n"),
-        _ => format!("{lines}{total} hits\n"),
-    }
-}
-
-/// Returns the line of a hit, with tabs between its fields.
-fn format_hit(hit: &SearchHit) -> String {
-    let SearchHit { id, day, line, place, .. } = hit;
-    let from = names::cut_line(&hit.from.replace('\t', " "), FROM);
-    let room = LINE.saturating_sub(
-        4 + [id, &from, day].map(|field| field.chars().count()).iter().sum::<usize>(),
-    );
-    let about = hit.subject.as_deref().unwrap_or(line).replace('\t', " ");
-    let about = names::cut_line(&about, SUBJECT.min(room / 2));
-    let about = if about.is_empty() { "-".to_owned() } else { about };
-    let room = room.saturating_sub(about.chars().count());
-    let line = match *place {
-        Some((from, to)) => {
-            let byte = |at| line.char_indices().nth(at).map_or(line.len(), |(byte, _)| byte);
-            cut_around(line, byte(from)..byte(to), room).0
-        }
-        None => names::cut_line(&line.replace('\t', " "), room),
-    };
-    [id, &from, day, &about, &line].map(String::as_str).join("\t")
-}
-
-fn format_report(report: &SearchReport) -> String {
-    match serde_json::to_string(report) {
-        Ok(text) => text + "\n",
-        Err(e) => panic!("a report is texts and numbers only, but it cannot be printed: {e}"),
-    }
 }
 
 impl Tree {

@@ -360,6 +360,7 @@ views! {
     /// `search/`
     Search(SearchKey) => search: SearchView {
         "search", listed: true, number: 23, SearchKey::Top;
+        ".search", listed: false, number: 24, SearchKey::Progress;
     }
     /// `.wait`, `.next` and `.watch`
     Wait(WaitKey) => wait: WaitView {

@@ -46,6 +46,7 @@ fn s1_root() {
             "outbox",
             "raw",
             "rejected",
+            "search",
             "sent",
             "sent.txt",
             "status.txt",

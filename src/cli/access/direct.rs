@@ -1,8 +1,6 @@
 //! The tree in this process, without FUSE.
 
 use std::io::Write;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use msgfs::mailbox::{Mailbox, MailboxOptions};
@@ -11,11 +9,8 @@ use msgfs::view::{self, AskProgress, AskQuery, FolderEntry, SearchReport, Tree};
 
 use super::super::GlobalOptions;
 use super::super::failure::Failure;
-use super::super::progress::WorkProgress;
+use super::super::progress::show_search_progress;
 use super::{AccessPurpose, TreeAccess, resolve_move_target, split_path, suggest_listing};
-
-/// The time between two looks at the progress of a search.
-const LOOK: Duration = Duration::from_millis(20);
 
 /// A mailbox opened for one command.
 pub(super) struct DirectAccess {
@@ -91,31 +86,13 @@ impl TreeAccess for DirectAccess {
         self.tree().next_answer(query, within, out)
     }
 
-    /// Shows on a terminal how many messages are indexed, while that lasts.
     fn search(&self, query: &str, limit: usize) -> Result<SearchReport, Failure> {
         let tree = self.mailbox.tree();
-        let is_done = AtomicBool::new(false);
-        thread::scope(|scope| {
-            scope.spawn(|| show_search_progress(tree, &is_done));
-            let found = self.tree().search(query, limit);
-            is_done.store(true, Ordering::Relaxed);
-            found
-        })
+        show_search_progress(|| tree.search_progress(), || self.tree().search(query, limit))
     }
 
     fn close(self: Box<Self>) {
         self.mailbox.close();
-    }
-}
-
-/// Shows the progress of a first search until it is done.
-fn show_search_progress(tree: &Tree, is_done: &AtomicBool) {
-    let mut bar = WorkProgress::of_search();
-    while !is_done.load(Ordering::Relaxed) {
-        if let Some((done, total)) = tree.search_progress() {
-            bar.update(done, total);
-        }
-        thread::sleep(LOOK);
     }
 }
 

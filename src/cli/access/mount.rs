@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use super::super::GlobalOptions;
 use super::super::context::CommandContext;
 use super::super::failure::{Failure, format_io_error};
+use super::super::progress::show_search_progress;
 use super::{
     PAUSE, SocketAccess, TreeAccess, read_search_report, resolve_move_target, split_path,
     suggest_listing,
@@ -60,6 +61,13 @@ impl MountAccess {
         let (_, refusal) = told.split_once(' ')?;
         let why = refusal.strip_prefix(name)?.strip_prefix(": ")?;
         Some(format!("{path}: {why}"))
+    }
+
+    /// Returns the messages that the mount has indexed for a first search, and those in all.
+    fn read_search_progress(&self) -> Option<(u64, u64)> {
+        let text = fs::read_to_string(self.full_path(".search")).ok()?;
+        let (done, all) = text.trim_end().split_once(' ')?;
+        Some((done.parse().ok()?, all.parse().ok()?))
     }
 
     /// Returns the mount's own text about a refused draft, from the file beside the draft.
@@ -117,7 +125,10 @@ impl TreeAccess for MountAccess {
     fn search(&self, query: &str, limit: usize) -> Result<SearchReport, Failure> {
         let path = search_report_path(query, limit);
         if path.split('/').all(|name| name.len() <= NAME_MAX) {
-            return read_search_report(self, &path);
+            return show_search_progress(
+                || self.read_search_progress(),
+                || read_search_report(self, &path),
+            );
         }
         let served = SocketAccess::connect(&self.state).map_err(|e| {
             Failure::from_io(
