@@ -227,7 +227,7 @@ impl SessionKeeping<'_> {
         let (store, id) = (session.store, &session.head.id);
         let target = self.find_target(&session.head)?;
         if !self.args.tracked {
-            self.require_ignored(target.project, id)?;
+            require_ignored(target.project, id)?;
         }
         let state = self.context.paths.state.join("stores").join(&target.store.name);
         let read = |each: &mut MessageReceiver<'_>| store.folder.read(id, each);
@@ -268,23 +268,23 @@ impl SessionKeeping<'_> {
             ))
         })
     }
+}
 
-    /// Fails if git could put the files of a thread into a commit.
-    fn require_ignored(&self, project: &Path, thread: &str) -> Result<(), Failure> {
-        let folder = display_path(&threads_folder(project)).to_string();
-        let file = display_path(&project.join(".gitignore")).to_string();
-        match find_ignore_state(project, thread) {
-            IgnoreState::Outside | IgnoreState::Ignored => Ok(()),
-            IgnoreState::Visible => refuse!(
-                "{folder} lies in a git work tree and is not ignored there, and sessions hold secrets; add this \
-                 line to {file}, or say --tracked if it is meant:\n{IGNORE_LINE}"
-            ),
-            IgnoreState::Unknown => refuse!(
-                "{folder} lies in a git work tree, and git does not say that it is ignored there, because git is \
-                 not installed or failed; sessions hold secrets, so say --tracked if it is meant, or mend git and \
-                 add this line to {file}:\n{IGNORE_LINE}"
-            ),
-        }
+/// Fails if git could put the files of a thread into a commit.
+fn require_ignored(project: &Path, thread: &str) -> Result<(), Failure> {
+    let folder = display_path(&threads_folder(project));
+    let file = display_path(&project.join(".gitignore"));
+    match find_ignore_state(project, thread) {
+        IgnoreState::Outside | IgnoreState::Ignored => Ok(()),
+        IgnoreState::Visible => refuse!(
+            "{folder} lies in a git work tree and is not ignored there, and sessions hold secrets; add this \
+             line to {file}, or say --tracked if it is meant:\n{IGNORE_LINE}"
+        ),
+        IgnoreState::Unknown => refuse!(
+            "{folder} lies in a git work tree, and git does not say that it is ignored there, because git is \
+             not installed or failed; sessions hold secrets, so say --tracked if it is meant, or mend git and \
+             add this line to {file}:\n{IGNORE_LINE}"
+        ),
     }
 }
 

@@ -18,11 +18,11 @@ use crate::model::{Attachment, Message, Timestamp};
 use crate::store::engine::lines::table::{KEPT, LogSource};
 use crate::store::engine::lines::{LogFacts as _, LogReading};
 use crate::store::fs::{MAX_RECORD, read_limited, require_regular};
-use crate::store::sessions::format::addresses;
+use crate::store::sessions::format::{addresses, report_message};
 use crate::store::sessions::message::SessionMessage;
 use crate::store::sessions::render::render_message;
 use crate::store::{
-    FoundMessage, Location, PartContent, PreparedRecord, Record, RepeatKind, Store as _, StoreError,
+    FoundMessage, Location, PartContent, PreparedRecord, Record, Store as _, StoreError,
 };
 
 /// A message and the facts around it.
@@ -94,25 +94,20 @@ pub(super) fn accept_kept_line<'a>(
         return;
     }
     let agent = keep::line::sub_agent(text, source);
-    let (from, to) = addresses(keep::line::author(&line.role), agent.as_deref());
-    let is_mine = *from == *store.me();
-    let answered = if is_mine { keep::line::answered_id(source.kind, text) } else { None };
+    let report = report_message(keep::line::author(&line.role), agent.as_deref(), store.me());
+    let answered = if report.from_me { keep::line::answered_id(source.kind, text) } else { None };
     found.push(FoundMessage {
         at,
-        repeat_kind: RepeatKind::Rewritten,
         line: log.tally.lines,
         thread: Cow::Borrowed(key),
+        in_reply_to: answered.map(Cow::Owned),
         id: keep::line::session_id(source.kind, &line.id).into(),
         origin: Some(source.kind),
         time,
         name_time: Some(name_time),
-        from_me: is_mine,
-        in_reply_to: answered.map(Cow::Owned),
         has_parts: line.has_parts(),
         record: text,
-        from: Cow::Owned(from.into_owned()),
-        to: Cow::Owned(to.into_owned()),
-        ..FoundMessage::default()
+        ..report
     });
 }
 

@@ -63,6 +63,19 @@ pub(in crate::store) fn addresses(
     }
 }
 
+/// Returns a report of a message, without its place, its id and its times. A message that was kept elsewhere has the
+/// same one.
+pub(in crate::store) fn report_message(
+    role: SessionRole,
+    agent: Option<&str>,
+    me: &str,
+) -> FoundMessage<'static> {
+    let (from, to) = addresses(role, agent);
+    let from_me = *from == *me;
+    let repeat_kind = RepeatKind::Rewritten;
+    FoundMessage { repeat_kind, from, to, from_me, ..FoundMessage::default() }
+}
+
 /// Returns the author of a message that ends with such a line.
 pub(super) fn role_of_step(step: LineStep) -> SessionRole {
     match step {
@@ -446,26 +459,21 @@ impl<'a, D: SessionDialect> SessionFold<'_, 'a, D> {
             read.first_own = Some(message.last_id.clone());
         }
         let is_first = read.first_own.as_ref() == Some(&message.last_id);
-        let (from, to) = addresses(role, agent.as_deref());
-        let from_me = *from == *self.store.properties.me;
-        let answered = read.last_copied.clone().filter(|_| is_first && from_me);
+        let report = report_message(role, agent.as_deref(), &self.store.properties.me);
+        let answered = read.last_copied.clone().filter(|_| is_first && report.from_me);
         let Ok(len) = u32::try_from(message.end - message.start) else {
             panic!("a message spans more bytes than a record may have");
         };
         FoundMessage {
             at: Location { offset: message.start, len, ..self.at },
-            repeat_kind: RepeatKind::Rewritten,
             line: message.line,
-            from,
-            to,
             thread: Cow::Borrowed(self.key),
             in_reply_to: answered.map(Cow::Owned),
             id: Cow::Owned(message.last_id),
             time: message.time,
             name_time: Some(name_time),
-            from_me,
             has_parts,
-            ..FoundMessage::default()
+            ..report
         }
     }
 }

@@ -158,7 +158,8 @@ fn stores(bed: &Bed, kinds: &[&str]) -> String {
         "codex" => bed.path("home/.codex"),
         _ => bed.path("home/.claude"),
     };
-    let one = |kind: &&str| format!("[[store]]\nkind = {kind:?}\ndir = {:?}\n", dir(kind));
+    let one =
+        |kind: &&str| format!("[[store]]\nkind = {kind:?}\ndir = \"{}\"\n", dir(kind).display());
     kinds.iter().map(one).collect()
 }
 
@@ -215,7 +216,7 @@ fn tree(folder: &Path) -> Vec<(String, Vec<u8>)> {
 }
 
 /// Returns the names, inode numbers and checksums of everything in the folders that show conversations.
-fn shown(m: &Mount) -> String {
+fn look(m: &Mount) -> String {
     let dirs = "threads transcripts sent archive";
     let stat = format!("find {dirs} -printf '%p %i %s %TY-%Tm-%TdT%TT\\n' | LC_ALL=C sort");
     let sums = format!("find {dirs} -type f -exec sha256sum {{}} + | LC_ALL=C sort");

@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 
 use super::*;
-use crate::common::soon;
+use crate::common::{shown, soon};
 
 /// Returns a bed in which a session with a sub-agent is kept.
 fn kept_bed() -> (Bed, Session) {
@@ -14,6 +14,12 @@ fn kept_bed() -> (Bed, Session) {
     session.sub_agent();
     kept(&bed, &[ONE]);
     (bed, session)
+}
+
+/// Returns the number of messages in the thread of the session.
+fn texts(m: &Mount) -> usize {
+    let names = m.ls(&format!("threads/{ONE}"));
+    names.iter().filter(|name| shown::has_ending(name, "txt")).count()
 }
 
 fn delete_session(session: &Session) {
@@ -36,29 +42,26 @@ fn s1022_stand_in() {
             m.ls("threads").len()
         );
         assert!(m.ls("threads").contains(&ONE.to_owned()), "{:?}", m.ls("threads"));
-        assert_eq!(
-            m.ls(&format!("threads/{ONE}")).iter().filter(|n| n.ends_with(".txt")).count(),
-            4
-        );
+        assert_eq!(texts(&m), 4);
         assert_eq!(m.ok(&format!("cat threads/{ONE}/*.txt")).matches("@claude>").count(), 4);
-        let before = shown(&m);
+        let before = look(&m);
         let (home, away) = (bed.path("home/.claude/projects/-shop"), bed.path("away"));
         fs::rename(&home, &away).expect("rename");
         fs::create_dir(&home).expect("mkdir");
         // The mount shows the same at each moment, and raw/ shows that the session is gone.
         soon("the session is gone", || !m.ok("find raw/claude").contains(ONE));
-        assert_eq!(shown(&m), before, "while mounted");
+        assert_eq!(look(&m), before, "while mounted");
         m.umount();
         let m = bed.mount("anna");
-        assert_eq!(shown(&m), before, "from the snapshot");
+        assert_eq!(look(&m), before, "from the snapshot");
         m.umount();
         fs::remove_dir_all(bed.path("cache/msgfs")).expect("remove");
         let m = bed.mount("anna");
-        assert_eq!(shown(&m), before, "without a cache");
+        assert_eq!(look(&m), before, "without a cache");
         fs::remove_dir(&home).expect("rmdir");
         fs::rename(&away, &home).expect("rename");
         soon("the session is back", || m.ok("find raw/claude").contains(ONE));
-        assert_eq!(shown(&m), before, "when it is back");
+        assert_eq!(look(&m), before, "when it is back");
         m.umount();
         assert!(fs::metadata(folder(&bed, &sub)).expect("kept").ino() > 0);
     }
@@ -71,7 +74,7 @@ fn s1022_went_on() {
     let (bed, mut session) = kept_bed();
     session.turn(3);
     let m = bed.mount("anna");
-    let count = || m.ls(&format!("threads/{ONE}")).iter().filter(|n| n.ends_with(".txt")).count();
+    let count = || texts(&m);
     assert_eq!(count(), 6);
     kept(&bed, &[ONE]);
     session.turn(4);
@@ -97,17 +100,17 @@ fn s1022_forks() {
     assert_eq!(log(&bed, ONE)[2]["role"], "system");
     assert_eq!(meta(&bed, TWO)["parentThreadId"], ONE);
     let m = bed.mount("anna");
-    let before = shown(&m);
+    let before = look(&m);
     assert_eq!(before.matches("In-Reply-To: <").count(), 1, "{before}");
     m.umount();
     delete_session(&session);
     delete_session(&fork);
     let m = bed.mount("anna");
-    assert_eq!(shown(&m), before);
+    assert_eq!(look(&m), before);
     m.umount();
     bed.config(&stores(&bed, &["atsf"]));
     let m = bed.mount("anna");
-    assert_eq!(shown(&m), before);
+    assert_eq!(look(&m), before);
     for file in ["long1.txt", "*-tool-Bash.json"] {
         assert!(m.ok(&format!("cat threads/{ONE}/*.d/{file}")).contains("the whole"));
     }
@@ -124,12 +127,12 @@ fn s1022_codex() {
         bed.path(format!("home/.codex/sessions/2026/11/25/rollout-2026-11-25T23-00-00-{id}.jsonl"));
     let cwd = bed.path("shop").to_str().unwrap().to_owned();
     let session = |is_legacy: bool| {
-        let seen = |old: &str, new: &str, text: &str| match is_legacy {
-            true => json!({"type": old, "message": text}),
-            false => {
-                let content = json!([{"type": "text", "text": text}]);
-                json!({"type": "item_completed", "item": {"type": new, "id": "x", "content": content}})
+        let seen = |old: &str, new: &str, text: &str| {
+            if is_legacy {
+                return json!({"type": old, "message": text});
             }
+            let content = json!([{"type": "text", "text": text}]);
+            json!({"type": "item_completed", "item": {"type": new, "id": "x", "content": content}})
         };
         let call =
             json!({"type": "function_call", "name": "shell", "arguments": "{}", "call_id": "c1"});
@@ -156,15 +159,15 @@ fn s1022_codex() {
     put(&log_file, session(false));
     assert!(kept(&bed, &["--all"]).contains("0 messages added"));
     let m = bed.mount("anna");
-    let before = shown(&m);
+    let before = look(&m);
     assert!(before.contains("Message-ID: <060849bb129c4f25642bdc6e99c3cb08@codex>"), "{before}");
     fs::remove_file(&log_file).expect("remove");
     soon("the log is gone", || !m.ok("find raw/codex").contains(id));
-    assert_eq!(shown(&m), before);
+    assert_eq!(look(&m), before);
     m.umount();
     bed.config(&stores(&bed, &["atsf"]));
     let m = bed.mount("anna");
-    assert_eq!(shown(&m), before);
+    assert_eq!(look(&m), before);
 }
 
 /// S1023: where the store of the session is not mounted, the kept thread looks the same.
@@ -172,12 +175,12 @@ fn s1022_codex() {
 fn s1023_alone() {
     let (bed, session) = kept_bed();
     let m = bed.mount("anna");
-    let before = shown(&m);
+    let before = look(&m);
     m.umount();
     delete_session(&session);
     bed.config(&stores(&bed, &["atsf"]));
     let m = bed.mount("anna");
-    assert_eq!(shown(&m), before);
+    assert_eq!(look(&m), before);
     let text = m.ok(&format!("cat threads/{ONE}/*.txt"));
     assert!(text.contains(&format!("Message-ID: <{}@claude>", uuid(1))), "{text}");
 }
@@ -220,7 +223,7 @@ fn s1024_no_mail() {
 fn s1025_metadata_dropped() {
     let (bed, session) = kept_bed();
     let m = bed.mount("anna");
-    let before = shown(&m);
+    let before = look(&m);
     m.umount();
     delete_session(&session);
     let path = folder(&bed, ONE).join("thread.json");
@@ -228,12 +231,12 @@ fn s1025_metadata_dropped() {
     meta["metadata"] = serde_json::json!({});
     fs::write(&path, format!("{meta:#}\n")).unwrap();
     let m = bed.mount("anna");
-    assert_eq!(shown(&m), before);
+    assert_eq!(look(&m), before);
     m.inbox_stays(&[]);
     // It happens while mounted, too.
     meta["metadata"] = serde_json::json!({"other": 1});
     fs::write(&path, format!("{meta:#}\n")).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(500));
-    assert_eq!(shown(&m), before);
+    assert_eq!(look(&m), before);
     m.inbox_stays(&[]);
 }
