@@ -195,6 +195,7 @@ mod tests {
             mountpoint: None,
             carry: false,
             once: false,
+            may_index: false,
         };
         let arguments =
             mount_arguments(&MountRequest { options, dir: "/-x".into(), foreground: false });

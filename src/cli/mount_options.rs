@@ -68,6 +68,7 @@ mod tests {
                 mountpoint: None,
                 carry: false,
                 once: false,
+                may_index: false,
             })
         );
         assert!(parse("rw,ro").unwrap().read_only);
