@@ -54,6 +54,7 @@ const COMMANDS: &[&str] = &[
     "ask",
     "sendmail",
     "sent",
+    "search",
     "wait",
     "ls",
     "cat",

@@ -29,7 +29,7 @@ const FAILED: u8 = 2;
 /// Exit codes: 0 there are hits, 1 there is none, 2 the search failed.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  msgfs search parser bug\n  msgfs search '\"a phrase\" from:bob -draft'\n  msgfs search 'subject:release after:2026-11-01' --limit 50\n  msgfs cat inbox/\"$(msgfs search is:unread urgent --json | jq -r '.[0].name')\""
+    after_help = "Examples:\n  msgfs search parser bug\n  msgfs search '\"a phrase\" from:bob -draft'\n  msgfs search 'subject:release after:2026-11-01' --limit 50\n  msgfs search is:unread urgent --json"
 )]
 pub(crate) struct Args {
     #[arg(

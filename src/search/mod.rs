@@ -298,6 +298,8 @@ struct ShownBody<'a> {
 
 impl BodySource for ShownBody<'_> {
     fn read_bodies(&self, messages: &[MsgIx], each: &mut dyn FnMut(MsgIx, &str, &str)) {
-        messages.iter().for_each(|ix| each(*ix, self.subject, self.body));
+        for ix in messages {
+            each(*ix, self.subject, self.body);
+        }
     }
 }

@@ -42,6 +42,8 @@ pub struct SearchHit {
     pub day: String,
     /// Its subject, if it has one.
     pub subject: Option<String>,
+    /// The beginning of its text, cut.
+    pub first_words: String,
     /// The line that matches, cut around the match; or else its first line.
     pub line: String,
     /// The place of the match in the line, in characters: begin and end.
@@ -107,9 +109,8 @@ fn describe_hit(tree: &Tree, finder: &MatchFinder, ix: MsgIx, most: usize) -> Op
         to: recipients.map(str::to_owned).collect(),
         time: entry.time().rfc3339(),
         day: core.messages.name_time(entry).day().to_string(),
-        subject: Some(subject.unwrap_or(first_line(body)))
-            .filter(|_| subject.is_some())
-            .map(|subject| names::cut_line(subject, REPORT_LINE)),
+        subject: subject.map(|subject| names::cut_line(subject, REPORT_LINE)),
+        first_words: names::cut_line(first_line(body), SUBJECT),
         line,
         place,
     };
@@ -174,7 +175,7 @@ fn format_hit(hit: &SearchHit) -> String {
     let room = LINE.saturating_sub(
         4 + [id, &from, day].map(|field| field.chars().count()).iter().sum::<usize>(),
     );
-    let about = hit.subject.as_deref().unwrap_or(line).replace('\t', " ");
+    let about = hit.subject.as_deref().unwrap_or(&hit.first_words).replace('\t', " ");
     let about = names::cut_line(&about, SUBJECT.min(room / 2));
     let about = if about.is_empty() { "-".to_owned() } else { about };
     let room = room.saturating_sub(about.chars().count());

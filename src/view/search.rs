@@ -2,7 +2,8 @@
 //!
 //! `search/` lists nothing. A name in it is a query, in which `%2F` stands for `/` and `%25` for `%`. The entries of its folder are
 //! the files of `archive/`, or of `threads/` for messages that are not there. The folders with attachments are nodes of this view,
-//! because a folder has one place. `.search` has the progress of the first index: two numbers. `msgfs search` reads `.hits=N`, which is not listed: the newest N hits as JSON.
+//! because a folder has one place. `.search` has the progress of the first index: two numbers. `msgfs search` reads
+//! `.hits=N`, which is not listed: the newest N hits as JSON.
 
 use std::num::NonZeroUsize;
 use std::sync::{Arc, OnceLock};

@@ -227,7 +227,8 @@ fn a_folder_that_takes_no_file_hides_nothing() {
 #[test]
 fn hostile_texts_and_queries_are_bounded() {
     let line = "long ".repeat(400_000);
-    let words: String = (0..100_000).map(|n| format!("w{n:x} ")).collect();
+    let words: Vec<String> = (0..100_000).map(|n| format!("w{n:x}")).collect();
+    let words = words.join(" ");
     let odd = "\u{1}nul\0 \u{feff}zero\u{200b}width \u{1b}[31m colour";
     let all = vec![
         about("00000001", T0, "", &line),

@@ -163,7 +163,7 @@ fn numbers_say_what_they_stand_for() {
     for (ino, path) in [(1, ""), (6, "inbox"), (7, "archive"), (8, "sent"), (9, "threads")] {
         assert_eq!((b.attr(path).ino, node(ino)), (ino, b.tree.resolve_path(path).ok()));
     }
-    for unknown in [0, 23, 21 << 56 | identity, 49 << 56 | identity, u64::MAX] {
+    for unknown in [0, 25, 21 << 56 | identity, 49 << 56 | identity, u64::MAX] {
         assert_eq!(node(unknown), None, "{unknown}");
     }
 }
