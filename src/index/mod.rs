@@ -573,6 +573,7 @@ fn store_info(store: &dyn Store) -> StoreInfo {
         links: store.properties().has_reply_links(),
         roles: store.properties().uses_roles,
         log: store.kind().has_logs(),
+        transcripts: store.properties().holds_transcripts,
         ..StoreInfo::with_name(store.name())
     }
 }

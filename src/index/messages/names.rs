@@ -33,6 +33,8 @@ pub(in crate::index) struct StoreInfo {
     pub roles: bool,
     /// True if it keeps the messages of a writer in one log.
     pub log: bool,
+    /// True if its messages are transcripts, which are shown as if they were mine.
+    pub transcripts: bool,
     /// True if it was scanned before.
     pub is_known: bool,
     /// The number of messages after the last scan.

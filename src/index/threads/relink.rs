@@ -182,7 +182,7 @@ impl ThreadTable {
         let next = self.push_head(thread, ix);
         let entry = messages.entry_mut(ix);
         entry.set_thread(thread, next);
-        self.thread_mut(thread).info |= Thread::live_bits(entry);
+        self.thread_mut(thread).info |= Thread::live_bits(entry, entry.is_to_me());
     }
 }
 
