@@ -131,7 +131,7 @@ fn s1000_messages() {
     assert_eq!(call["input"]["command"], "ls");
     assert_eq!(call["is_error"], false);
     assert!(
-        m.cat(&format!("transcripts/{A}.md")).contains("Let me look."),
+        m.cat(&format!("transcripts/{A}.txt")).contains("Let me look."),
         "{:?}",
         m.ls("transcripts")
     );
