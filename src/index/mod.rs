@@ -577,6 +577,7 @@ fn store_info(store: &dyn Store) -> StoreInfo {
         roles: store.properties().uses_roles,
         log: store.kind().has_logs(),
         kind: store.kind(),
+        transcripts: store.properties().holds_transcripts,
         ..StoreInfo::with_name(store.name())
     }
 }

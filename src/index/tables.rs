@@ -203,7 +203,7 @@ impl IndexTables {
 
     /// Adds a live message to its lists, if it is not there already, and updates the bits of its thread.
     fn list_message(&mut self, ix: MsgIx) {
-        self.threads.note_live(self.messages.entry(ix));
+        self.threads.note_live(&self.messages, ix);
         self.messages.add_to_lists(ix);
     }
 

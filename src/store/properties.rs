@@ -58,6 +58,9 @@ pub struct StoreProperties {
     /// True if addresses are roles that several agents may fill. A signature is then verified with the key it carries,
     /// and no key is pinned to an address.
     pub uses_roles: bool,
+    /// True if its messages are transcripts, which are only read: they are shown as if they were mine, but are mail to
+    /// nobody.
+    pub holds_transcripts: bool,
     /// True if times are whole seconds. Names then count the messages of one second (docs/SEMANTICS.md, S17).
     pub whole_seconds: bool,
     /// True if an agent that has a mount on this machine counts as known before it has written.
@@ -100,6 +103,7 @@ impl StoreProperties {
             threads: ThreadScheme::Ids,
             answers: AnswerScheme::default(),
             uses_roles: false,
+            holds_transcripts: false,
             whole_seconds: false,
             shows_mounted: false,
             max_body: u64::MAX,

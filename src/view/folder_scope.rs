@@ -70,7 +70,8 @@ impl FolderScope {
         match self {
             Self::Inbox => entry.is_to_me(),
             Self::ArchiveDay(day) => {
-                on(day) && entry.is_live() && (entry.is_to_me() || all && !copy())
+                let is_listed = core.messages.is_listed_to_me(entry);
+                on(day) && entry.is_live() && (is_listed || all && !copy())
             }
             Self::SentDay(day) => on(day) && entry.is_from_me() && !copy(),
             Self::Thread(thread) => entry.is_live() && entry.thread() == thread && !copy(),

@@ -161,8 +161,8 @@ impl MessageNames {
 
     /// Returns the messages among which the name of a message is unique. It depends on the message alone, not
     /// on the folder.
-    fn name_scope(&self, entry: &IndexEntry) -> NameScope {
-        if entry.is_to_me() || entry.is_from_me() {
+    fn name_scope(&self, core: &IndexTables, entry: &IndexEntry) -> NameScope {
+        if core.messages.is_listed_to_me(entry) || entry.is_from_me() {
             NameScope::Mine
         } else if self.lists.is_scope_all() {
             NameScope::All
@@ -182,7 +182,7 @@ impl MessageNames {
         list.into_iter().map(move |ix| {
             let entry = core.messages.entry(ix);
             let time = message_name_time(core, ix);
-            let peers = self.name_scope(entry);
+            let peers = self.name_scope(core, entry);
             let apart = peers == NameScope::Mine && {
                 let same = |c: &mut TimeSeeker<'a>| {
                     let near = c.seek_to(core, time).iter().copied();
@@ -218,7 +218,7 @@ impl MessageNames {
             NameForm::Short => names::push_short_stem(out, core, ix),
             NameForm::Long => {
                 let time = message_name_time(core, ix);
-                let group = self.same_time_group(core, time, self.name_scope(entry));
+                let group = self.same_time_group(core, time, self.name_scope(core, entry));
                 out.push_str(&group.stem(core, ix));
             }
         }
@@ -307,7 +307,9 @@ impl MessageNames {
                 // `inbox/` finds read messages, too.
                 FolderScope::Inbox => core.messages.messages_to_me().rev().take(limit).collect(),
                 FolderScope::Thread(thread) => self.lists.thread_messages(&core, thread).to_vec(),
-                FolderScope::ArchiveDay(_) => core.messages.messages_to_me().filter(lies).collect(),
+                FolderScope::ArchiveDay(_) => {
+                    core.messages.to_me_list().iter().copied().filter(lies).collect()
+                }
                 FolderScope::SentDay(_) => core.messages.messages_from_me().filter(lies).collect(),
             }
         };

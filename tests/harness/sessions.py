@@ -41,6 +41,8 @@ def make_codex(agent):
 
 
 MAKERS = {"claude-code": make_claude, "codex": make_codex}
+#: Commands of a program that move a session, and change no message.
+MOVES = {"claude-code": (), "codex": ("archive", "unarchive")}
 
 
 def transcripts(agent):
@@ -67,12 +69,14 @@ def check(agent):
         assert done.returncode == 0, f"msgfs {words}: {done.stdout}{done.stderr}"
         return done.stdout
 
-    threads = {line.split("\t")[0].rstrip("/") for line in msgfs("ls", "threads").splitlines()}
-    assert set(made) <= threads, f"{made} are not all in {threads}"
-    texts = {}
-    for thread in made:
+    def read(thread):
         names = [name for name in msgfs("ls", f"threads/{thread}").split() if name.endswith(".txt")]
-        texts[thread] = [msgfs("cat", f"threads/{thread}/{name}").split("\n\n", 1)[1].strip() for name in names]
+        return [(name, msgfs("cat", f"threads/{thread}/{name}").split("\n\n", 1)[1].strip()) for name in names]
+
+    threads = msgfs("ls", "threads").split()
+    assert set(made) <= set(threads), f"{made} are not all in {threads}"
+    messages = {thread: read(thread) for thread in made}
+    texts = {thread: [text for _, text in found] for thread, found in messages.items()}
     first, *forks = made
     shown = [text.splitlines()[-1] for text in texts[first]]
     assert shown == ["SEND bob one", "done", "good morning", "done"], shown
@@ -82,4 +86,7 @@ def check(agent):
     said = msgfs("check")
     assert "unknown" not in said and "schema" not in said, said
     assert transcripts(agent) == before, "a transcript was changed"
+    for command in MOVES[agent.program.name]:
+        run(agent, command, first)
+        assert read(first) == messages[first], f"{command} changed the messages"
     return f"{sum(map(len, texts.values()))} messages in {len(made)} sessions"

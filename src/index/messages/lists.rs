@@ -9,6 +9,13 @@ use crate::index::column::at;
 use crate::index::position::{MsgIx, ThreadIx};
 use crate::model::Timestamp;
 
+impl EntryTable {
+    /// Returns true if a message belongs to the list of messages to me: it is live, and it is to me or of a transcript.
+    fn is_listed_to_me(&self, entry: &IndexEntry) -> bool {
+        entry.is_to_me() || entry.is_live() && self.names().is_transcript(entry.writer)
+    }
+}
+
 /// The lists. A lookup that panics leaves them as they are.
 #[derive(Debug, Default)]
 pub(super) struct MessageLists {
@@ -34,7 +41,12 @@ impl MessageTable {
         self.messages_to_me().filter(|ix| !self.entry(*ix).is_read())
     }
 
-    /// Returns the sorted list of messages to me, including messages that are gone.
+    /// Returns true if a message belongs to the list of messages to me: it is live, and it is to me or of a transcript.
+    pub fn is_listed_to_me(&self, entry: &IndexEntry) -> bool {
+        self.known.is_listed_to_me(entry)
+    }
+
+    /// Returns the sorted list of messages to me and those of transcripts, including messages that are gone.
     pub fn to_me_list(&self) -> &[MsgIx] {
         &self.lists.to_me
     }
@@ -118,7 +130,8 @@ impl MessageLists {
 
     fn add(&mut self, known: &EntryTable, ix: MsgIx) {
         let entry = known.entry(ix);
-        let lists = [(entry.is_to_me(), &mut self.to_me), (entry.is_from_me(), &mut self.from_me)];
+        let to_me = known.is_listed_to_me(entry);
+        let lists = [(to_me, &mut self.to_me), (entry.is_from_me(), &mut self.from_me)];
         for (_, list) in lists.into_iter().filter(|(is_there, _)| *is_there) {
             let is_last = || list.last().is_none_or(|last| known.compare_order(*last, ix).is_lt());
             if self.unsorted || is_last() {
@@ -163,7 +176,11 @@ impl MessageLists {
             [(EntryFlags::TO_ME, &mut self.to_me), (EntryFlags::FROM_ME, &mut self.from_me)];
         for (flag, list) in lists {
             // A report during the load may have cleared the flag.
-            let of_list = list.iter().filter(|ix| known.entry(**ix).flags.has(flag));
+            let of_list = list.iter().filter(|ix| {
+                let entry = known.entry(**ix);
+                let is_transcript = || texts.is_transcript(entry.writer);
+                entry.flags.has(flag) || flag == EntryFlags::TO_ME && is_transcript()
+            });
             let mut keys: Vec<_> = of_list.map(keyed).collect();
             keys.sort_by(|x, y| {
                 (x.0, x.1).cmp(&(y.0, y.1)).then_with(|| known.compare_order(x.2, y.2))

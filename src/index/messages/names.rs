@@ -37,6 +37,8 @@ pub(in crate::index) struct StoreInfo {
     pub roles: bool,
     /// True if it keeps the messages of a writer in one log.
     pub log: bool,
+    /// True if its messages are transcripts, which are shown as if they were mine.
+    pub transcripts: bool,
     /// True if it was scanned before.
     pub is_known: bool,
     /// The number of messages after the last scan.
@@ -242,6 +244,12 @@ impl NameTable {
     pub(in crate::index) fn writer_home(&self, writer: u32) -> MessageHome {
         let writer = self.writer(writer);
         MessageHome { store: writer.store, origin: writer.origin }
+    }
+
+    /// Returns true if the messages of a writer are transcripts, in their own store or kept.
+    pub(in crate::index) fn is_transcript(&self, writer: u32) -> bool {
+        let home = self.writer_home(writer);
+        home.origin.is_some_and(Kind::has_sessions) || self.store(home.store).transcripts
     }
 
     /// Returns the name of the store to which messages belong. A kind that is not mounted has the name that a store of

@@ -38,10 +38,11 @@ impl Thread {
         (self.info & 0xff) as usize
     }
 
-    /// Returns the bits that a message adds to the info of its thread.
-    fn live_bits(entry: &IndexEntry) -> u32 {
+    /// Returns the bits that a message adds to the info of its thread. `is_listed` is true if it is listed as one to
+    /// me.
+    fn live_bits(entry: &IndexEntry, is_listed: bool) -> u32 {
         match entry.is_live() {
-            true if entry.is_to_me() || entry.is_from_me() => Self::LIVE | Self::MINE,
+            true if is_listed || entry.is_from_me() => Self::LIVE | Self::MINE,
             true => Self::LIVE,
             false => 0,
         }
@@ -300,14 +301,18 @@ impl ThreadTable {
     }
 
     /// Records that a message of a thread is live now.
-    pub(super) fn note_live(&mut self, entry: &IndexEntry) {
-        self.thread_mut(entry.thread()).info |= Thread::live_bits(entry);
+    pub(super) fn note_live(&mut self, messages: &MessageTable, ix: MsgIx) {
+        let entry = messages.entry(ix);
+        let bits = Thread::live_bits(entry, messages.is_listed_to_me(entry));
+        self.thread_mut(entry.thread()).info |= bits;
     }
 
     /// Recomputes whether a thread has live messages and whether some of them are from or to me.
     pub(super) fn recompute_thread_bits(&mut self, messages: &MessageTable, thread: ThreadIx) {
         let entries = self.thread_chain(messages, thread).map(|ix| messages.entry(ix));
-        let bits = entries.fold(0, |bits, entry| bits | Thread::live_bits(entry));
+        let bits = entries.fold(0, |bits, entry| {
+            bits | Thread::live_bits(entry, messages.is_listed_to_me(entry))
+        });
         let t = self.thread_mut(thread);
         t.info = t.info & 0xff | bits;
     }

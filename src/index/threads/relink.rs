@@ -180,9 +180,10 @@ impl ThreadTable {
     /// Adds a message that is in no chain to the chain of a thread.
     fn enter_thread(&mut self, messages: &mut MessageTable, ix: MsgIx, thread: ThreadIx) {
         let next = self.push_head(thread, ix);
-        let entry = messages.entry_mut(ix);
-        entry.set_thread(thread, next);
-        self.thread_mut(thread).info |= Thread::live_bits(entry);
+        messages.entry_mut(ix).set_thread(thread, next);
+        let entry = messages.entry(ix);
+        let bits = Thread::live_bits(entry, messages.is_listed_to_me(entry));
+        self.thread_mut(thread).info |= bits;
     }
 }
 

@@ -79,7 +79,9 @@ impl<D: SessionDialect> ScannedSessions<D> {
         store.scan(true, &mut found)?;
         let mut threads = found.threads;
         // A thread may have several logs.
-        threads.values_mut().for_each(|messages| messages.sort_by_key(|(time, _)| *time));
+        for messages in threads.values_mut() {
+            messages.sort_by_key(|(time, _)| *time);
+        }
         threads.retain(|_, messages| !messages.is_empty());
         Ok(Self { store, threads })
     }

@@ -105,8 +105,8 @@ impl<D: SessionDialect> Format<SessionStore<D>> for SessionFormat<D> {
 
     fn describe_missing(store: &SessionStore<D>) -> Option<String> {
         let dir = store.properties.dir.as_path();
-        let is_there = |name: &&str| dir.join(name).is_dir();
-        if !fs::is_folder_missing(dir) && D::FOLDERS.iter().any(|name| is_there(&name)) {
+        let is_there = D::FOLDERS.iter().any(|name| dir.join(name).is_dir());
+        if is_there && !fs::is_folder_missing(dir) {
             return None;
         }
         let folder = D::FOLDERS.first().copied().unwrap_or_default();
@@ -143,6 +143,7 @@ impl<D: SessionDialect> LineFormat for SessionFormat<D> {
         let about = StoreProperties {
             answers: AnswerScheme::Untold,
             uses_roles: true,
+            holds_transcripts: true,
             ..StoreProperties::new(spec, me, base_folder::<D>(&spec.dir))
         };
         let names = Mutex::with_level(LockLevel::Surroundings, Default::default());
@@ -257,12 +258,10 @@ impl<D: SessionDialect> LineFormat for SessionFormat<D> {
 
 /// Returns the base folder, if a path is that or the folder of logs in it.
 fn base_folder<D: SessionDialect>(dir: &Path) -> PathBuf {
-    let is_logs = |name: &&str| dir.file_name().is_some_and(|last| *last == **name);
+    let is_logs = dir.file_name().is_some_and(|last| D::FOLDERS.iter().any(|name| last == *name));
     let has_logs = D::FOLDERS.iter().any(|name| dir.join(name).is_dir());
     match dir.parent() {
-        Some(parent) if !has_logs && D::FOLDERS.iter().any(|name| is_logs(&name)) => {
-            parent.to_owned()
-        }
+        Some(parent) if !has_logs && is_logs => parent.to_owned(),
         _ => dir.to_owned(),
     }
 }

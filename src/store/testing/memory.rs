@@ -56,6 +56,7 @@ impl Memory {
             dir: "/memory".into(),
             threads,
             answers: AnswerScheme::default(),
+            holds_transcripts: false,
             uses_roles: of.roles,
             shows_mounted: false,
             whole_seconds: false,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use crate::common::agz::put;
-use crate::common::shown::Shown;
+use crate::common::shown::{Shown, has_ending};
 use crate::common::{Bed, Mount, soon};
 
 const A: &str = "aaaaaaaa-0000-4000-8000-000000000001";
@@ -93,7 +93,7 @@ fn with(fill: impl FnOnce(&Sessions)) -> (Bed, Sessions, Mount) {
 
 /// Returns the messages of a folder, in the order of their names.
 fn messages(m: &Mount, folder: &str) -> Vec<Shown> {
-    let names = m.ls(folder).into_iter().filter(|name| name.ends_with(".txt"));
+    let names = m.ls(folder).into_iter().filter(|name| has_ending(name, "txt"));
     let text =
         |name| String::from_utf8(m.bytes_quietly(&format!("{folder}/{name}"))).expect("UTF-8");
     names.map(|name| Shown::parse(&text(name))).collect()
@@ -122,7 +122,7 @@ fn s1000_messages() {
     assert_eq!(heads[0], ("user", "agent", "please look"));
     assert_eq!(heads[2], ("agent", "user", "please look"));
     assert_eq!(all[2].must("Message-ID"), "<f@claude>");
-    let last = m.ls(&thread).into_iter().filter(|name| name.ends_with(".txt")).next_back().unwrap();
+    let last = m.ls(&thread).into_iter().rfind(|name| has_ending(name, "txt")).unwrap();
     let call: Value = serde_json::from_str(
         &m.cat(&format!("{thread}/{}.d/01-tool-Bash.json", last.trim_end_matches(".txt"))),
     )
@@ -131,7 +131,7 @@ fn s1000_messages() {
     assert_eq!(call["input"]["command"], "ls");
     assert_eq!(call["is_error"], false);
     assert!(
-        m.cat(&format!("transcripts/{A}.md")).contains("Let me look."),
+        m.cat(&format!("transcripts/{A}.txt")).contains("Let me look."),
         "{:?}",
         m.ls("transcripts")
     );

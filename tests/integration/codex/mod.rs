@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use crate::common::agz::put;
-use crate::common::shown::Shown;
+use crate::common::shown::{Shown, has_ending};
 use crate::common::{Bed, Mount, soon};
 
 const A: &str = "01a21513-c9d0-7083-aec5-c7538fdc5181";
@@ -85,7 +85,7 @@ fn conversation(is_legacy: bool) -> String {
 
 /// Returns the messages of a folder, in the order of their names.
 fn messages(m: &Mount, folder: &str) -> Vec<Shown> {
-    let names = m.ls(folder).into_iter().filter(|name| name.ends_with(".txt"));
+    let names = m.ls(folder).into_iter().filter(|name| has_ending(name, "txt"));
     let text =
         |name| String::from_utf8(m.bytes_quietly(&format!("{folder}/{name}"))).expect("UTF-8");
     names.map(|name| Shown::parse(&text(name))).collect()
@@ -101,7 +101,7 @@ fn bodies(m: &Mount, thread: &str) -> Vec<String> {
 /// Returns the names and inode numbers of a thread's messages, and their texts.
 fn tree(m: &Mount) -> Vec<(String, u64, String)> {
     let folder = format!("threads/{A}");
-    let names = m.ls(&folder).into_iter().filter(|name| name.ends_with(".txt"));
+    let names = m.ls(&folder).into_iter().filter(|name| has_ending(name, "txt"));
     let one = |name: String| {
         let path = format!("{folder}/{name}");
         let inode = fs::metadata(m.path(&path)).expect("stat").ino();

@@ -6,7 +6,7 @@
 //!
 //! 1. The folder and the empty log.
 //! 2. Each image before the line that refers to it; then the lines, in order.
-//! 3. The line in the [list](list) of kept threads.
+//! 3. The line in the [`list`] of kept threads.
 //! 4. `thread.json`, which makes the folder a thread.
 //!
 //! [`line`](mod@line) turns a message into a line and back, and [`head`] has the facts of `thread.json`.

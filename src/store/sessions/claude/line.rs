@@ -243,10 +243,9 @@ fn judge_conversation<'a>(record: &ClaudeRecord<'a>, kind: &str, line: &mut Sess
         let is_own_text = as_text(model.as_ref()).is_some_and(|model| model == SYNTHETIC);
         match (is_own_text, record.is_api_error, blocks.has_text) {
             (_, true, true) => LineStep::Notice,
-            (true, ..) => LineStep::Skipped,
             (false, _, true) => LineStep::Answer,
             (false, _, false) if blocks.has_parts => LineStep::Piece,
-            (false, _, false) => LineStep::Skipped,
+            _ => LineStep::Skipped,
         }
     } else {
         judge_user(record, &blocks)
@@ -300,12 +299,13 @@ pub fn read_contents(text: &str, message: &mut MessageBuilder) {
     let counts = as_object(usage.as_ref())
         .and_then(|text| pick_members(text, ["input_tokens", "output_tokens"]));
     if let (Some(answer), Some([input, output])) = (answer, counts) {
-        let tokens = TokenCount { input: as_count(&input), output: as_count(&output) };
+        let tokens =
+            TokenCount { input: as_count(input.as_ref()), output: as_count(output.as_ref()) };
         message.note_usage(&answer, tokens);
     }
 }
 
-fn as_count(value: &Option<JsonValue<'_>>) -> u64 {
+fn as_count(value: Option<&JsonValue<'_>>) -> u64 {
     match value {
         Some(JsonValue::Int(text)) => text.parse().unwrap_or(0),
         _ => 0,
@@ -381,7 +381,9 @@ fn read_result(block: &str, message: &mut MessageBuilder) {
         is_error: Some(matches!(is_error, Some(JsonValue::Bool(true)))),
         duration_ms: None,
     });
-    images.into_iter().for_each(|image| message.add_image(image));
+    for image in images {
+        message.add_image(image);
+    }
 }
 
 /// Returns an image whose bytes stand in its source.

@@ -493,7 +493,7 @@ fn images_lie_beside_the_message() {
     let at = Book::scanned(&*store).one("a").at;
     let record = store.read_record(&at).unwrap();
     let part = &record.parts[0];
-    assert!(part.name.starts_with("sha256-") && part.name.ends_with(".png") && part.size == 3);
+    assert!(part.name.starts_with("sha256-") && part.name.contains(".png") && part.size == 3);
 }
 
 #[test]

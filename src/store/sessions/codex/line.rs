@@ -202,7 +202,7 @@ pub fn parse<'a>(session: &str, text: &'a str) -> Result<SessionLine<'a>, JsonEr
         "response_item" => judge_response(record.payload, &mut line),
         "event_msg" => match read_event(record.payload) {
             CodexEvent::Message(message) => {
-                judge_message(session, &record.time, message, &mut line)
+                judge_message(session, &record.time, message, &mut line);
             }
             CodexEvent::Command(_) => (line.step, line.has_parts) = (LineStep::Piece, true),
             CodexEvent::End => line.step = LineStep::End,
@@ -226,10 +226,8 @@ fn judge_message<'a>(
     if message.text.trim().is_empty() && message.images.is_empty() {
         return;
     }
-    let (step, role) = match message.is_prompt {
-        true => (LineStep::Prompt, "user"),
-        false => (LineStep::Answer, "agent"),
-    };
+    let (step, role) =
+        if message.is_prompt { (LineStep::Prompt, "user") } else { (LineStep::Answer, "agent") };
     line.step = step;
     line.has_parts = !message.images.is_empty();
     line.id = Cow::Owned(derive_message_id(session, time, role, &message.text));
@@ -372,9 +370,9 @@ pub fn read_contents(text: &str, message: &mut MessageBuilder) {
                 if !seen.text.trim().is_empty() {
                     message.add_text(seen.text.into_owned());
                 }
-                seen.images.iter().filter_map(|url| read_data_url(url)).for_each(|image| {
+                for image in seen.images.iter().filter_map(|url| read_data_url(url)) {
                     message.add_image(image);
-                });
+                }
             }
             CodexEvent::Command(item) => read_command(item, message),
             CodexEvent::End | CodexEvent::Quiet | CodexEvent::Unknown(_) => {}
@@ -405,7 +403,9 @@ fn read_response(payload: &str, message: &mut MessageBuilder) {
     } else if is_output(&kind) {
         let (text, images) = read_output(output.as_ref());
         message.add_result(CallResult { id: call, output: Some(text), ..CallResult::default() });
-        images.into_iter().for_each(|image| message.add_image(image));
+        for image in images {
+            message.add_image(image);
+        }
     }
 }
 

@@ -55,21 +55,23 @@ impl Rollout {
     }
 
     fn prompt(self, text: &str) -> Self {
-        let payload = match self.legacy {
-            true => format!(r#"{{"type":"user_message","message":"{text}","images":[]}}"#),
-            false => format!(
+        let payload = if self.legacy {
+            format!(r#"{{"type":"user_message","message":"{text}","images":[]}}"#)
+        } else {
+            format!(
                 r#"{{"type":"item_completed","item":{{"type":"UserMessage","id":"x","content":[{{"type":"text","text":"{text}"}}]}}}}"#
-            ),
+            )
         };
         self.record("event_msg", &payload)
     }
 
     fn answer(self, text: &str) -> Self {
-        let payload = match self.legacy {
-            true => format!(r#"{{"type":"agent_message","message":"{text}"}}"#),
-            false => format!(
+        let payload = if self.legacy {
+            format!(r#"{{"type":"agent_message","message":"{text}"}}"#)
+        } else {
+            format!(
                 r#"{{"type":"item_completed","item":{{"type":"AgentMessage","id":"x","content":[{{"type":"Text","text":"{text}"}}]}}}}"#
-            ),
+            )
         };
         let item = format!(
             r#"{{"type":"message","role":"assistant","content":[{{"type":"output_text","text":"{text}"}}]}}"#
