@@ -91,12 +91,11 @@ impl<'a> RecipientMailbox<'a> {
     /// where it lay, or moved it to another folder of the Maildir.
     fn find_receipt(&mut self, own: &[String]) -> Option<Receipt> {
         let here = own.iter().find_map(|name| self.files.get(name));
-        let (leaf, name) = match here {
-            Some(found) => found,
-            None => {
-                let folders = self.in_folders.get_or_insert_with(|| list_folders(self.dir));
-                own.iter().find_map(|name| folders.get(name))?
-            }
+        let (leaf, name) = if let Some(found) = here {
+            found
+        } else {
+            let folders = self.in_folders.get_or_insert_with(|| list_folders(self.dir));
+            own.iter().find_map(|name| folders.get(name))?
         };
         Some(if names::has_flag(name, 'S') {
             // A flag has no time.
