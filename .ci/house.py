@@ -17,7 +17,7 @@ MAY_BE_SHARED = {"Args", "Error"}
 STAND_INS = {"link/no_logs.rs", "search/no_table.rs"}
 # Rooms that know formats, links, coding agents or the command line. The others are the core.
 OUTSIDE_CORE = {"cli", "hook", "link", "mime", "main.rs"}
-FORMATS = {"agentazall", "amp", "amq", "atsf", "maildir", "samp", "ssot", "claude", "codex"}
+FORMATS = {"agentazall", "amp", "amq", "atsf", "maildir", "samp", "ssot", "sessions"}
 
 TYPE = re.compile(r"^(?:pub(?:\([^)]*\))? )?(?:unsafe )?(?:struct|enum|union|trait|type) ([A-Z]\w*)")
 INNER_TYPE = re.compile(r"^\s+(?:pub(?:\([^)]*\))? )?(?:struct|enum|union) ([A-Z]\w*)")

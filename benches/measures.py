@@ -20,6 +20,7 @@ import kinds
 import links
 import peers
 import post
+import search
 import store
 from harness import (BenchError, Place, Row, anonymous, command, median_seconds, place, proc_field,
                      seconds, settled, switches, wait_until)
@@ -51,6 +52,8 @@ class Sizes:
     amq_messages: int = 100_000
     repeat: int = 5
     post: int = 300
+    search: tuple[int, int] = (1_560, 1_000_000)
+    transcripts: int = 1_100_000
     nats: links.Sizes = field(default_factory=links.Sizes)
 
     @classmethod
@@ -58,6 +61,7 @@ class Sizes:
         """Enough to see that every measurement still works, not enough to learn anything."""
         return cls(records=5_000, many=20_000, folder=1_000, opens=50, marks=2_000, sends=64, appends=20, burst=1_000, letters=200,
                    amp_files=500, atsf_messages=1_000, ssot_messages=400, amq_messages=500, repeat=1, post=20,
+                   search=(100, 1_000), transcripts=5_000,
                    nats=links.Sizes.quick())
 
 
@@ -443,10 +447,20 @@ def letters(world: World) -> Iterator[Row]:
     yield from post.post(world.program, world.parent, world.sizes.post)
 
 
+def searching(world: World) -> Iterator[Row]:
+    """The index of words, and queries."""
+    return search.search_rows(world.fresh, *world.sizes.search)
+
+
+def sessions(world: World) -> Iterator[Row]:
+    """Transcripts of coding agents."""
+    return search.session_rows(world.fresh, world.sizes.transcripts)
+
+
 ALL: dict[str, Callable[[World], Iterator[Row]]] = {
     "index": index, "remount": remount, "memory": memory, "many": many, "changed": changed, "folder": folder,
     "threads": threads, "open": opening, "send": sending, "marks": marks, "maildir": maildir, "latency": latency,
     "burst": burst, "idle": idle,
     "agentazall": kinds.agentazall, "amp": kinds.amp, "atsf": kinds.atsf, "ssot": kinds.ssot,
-    "amq": kinds.amq, "nats": nats, "post": letters,
+    "amq": kinds.amq, "nats": nats, "post": letters, "search": searching, "transcripts": sessions,
 }

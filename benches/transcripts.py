@@ -60,8 +60,8 @@ class Session:
             self.answer("msg_" + self.uuid()[:12], {"type": "text", "text": self.text()})
 
 
-def main():
-    folder, count = sys.argv[1], int(sys.argv[2])
+def make(folder, count):
+    """Writes sessions of `count` records in all, or a few more. Returns the numbers of records and of sessions."""
     dice = random.Random(1)
     time = datetime.datetime(2026, 11, 1, tzinfo=datetime.timezone.utc)
     made = number = 0
@@ -74,6 +74,11 @@ def main():
         with open(os.path.join(project, session.id + ".jsonl"), "w", encoding="utf-8") as file:
             file.write("\n".join(session.lines) + "\n")
         made, number, time = made + len(session.lines), number + 1, session.time
+    return made, number
+
+
+def main():
+    made, number = make(sys.argv[1], int(sys.argv[2]))
     print(f"{made} records in {number} sessions")
 
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::address::{self, ReplyParent};
 use super::attachments::{self, AttachmentSource, NamedSize};
@@ -18,10 +19,10 @@ use super::{
     SpooledDraft, draft,
 };
 use crate::identity::KeyPair;
-use crate::index::MsgIx;
+use crate::index::{MsgIx, ThreadIx};
 use crate::model::locks::Mutex;
 use crate::model::{Draft, Message, Timestamp, plain_id, plain_thread_id, sanitize_line};
-use crate::store::{PrepareContext, Signer as _, Store, StoreError};
+use crate::store::{AnswerScheme, PrepareContext, Signer as _, Store, StoreError};
 
 /// The share of a draft that goes to one store.
 struct StoreDraft {
@@ -283,7 +284,7 @@ impl DraftPacker {
                 sanitize_line(id)
             )));
         }
-        let after = {
+        let (after, thread) = {
             let core = self.context.index.read();
             let named = answered.map(|a| a.ix).into_iter().chain(parent);
             let named = named.map(|ix| core.messages.name_time(core.messages.entry(ix)));
@@ -293,10 +294,27 @@ impl DraftPacker {
                 .and_then(|id| core.threads.find_thread(&core.messages, route.store, id));
             let far = SendClock::horizon(Timestamp::now());
             let mine = thread.and_then(|thread| core.messages.newest_from_me_in(thread, far));
-            named.chain(mine).map(Timestamp::clamp_to_calendar).max()
+            (named.chain(mine).map(Timestamp::clamp_to_calendar).max(), thread)
         };
+        if let Some(thread) = thread
+            && store.properties().whole_seconds
+            && matches!(store.properties().answers, AnswerScheme::NamedOrNext(_))
+        {
+            self.wait_for_next_second(thread);
+        }
         let parent = parent.and_then(|ix| self.read_message(ix));
         Ok(StoreDraft { store: route.store, draft, parent, after, signer })
+    }
+
+    /// Waits for the next second if an answer in the thread tells only the present one. Otherwise nobody could tell which
+    /// of my messages in this second it answers.
+    fn wait_for_next_second(&self, thread: ThreadIx) {
+        let now = Timestamp::now();
+        let second = Timestamp::from_secs(now.secs());
+        if self.context.index.read().messages.has_undated_answer(thread, second) {
+            let passed = now.millis().rem_euclid(1000).unsigned_abs();
+            std::thread::sleep(Duration::from_millis(1000 - passed));
+        }
     }
 
     /// Reads a message of the index. A message that cannot be read can still be answered.

@@ -420,7 +420,7 @@ fn s932_forged_proofs() {
     becomes(&m, "alice", "answered");
 }
 
-/// S933: `msgfs sent` prints `sent.txt`, one message by its id, all, and JSON, with a mount and without one.
+/// S933, S1097: `msgfs sent` prints `sent.txt`, one message by its id, all, and JSON, with a mount and without one.
 #[test]
 fn s933_the_command() {
     let bed = Bed::new();

@@ -80,7 +80,7 @@ fn s452_thousands_over_nats() {
     }
 }
 
-/// S421: while the server is away, messages of this machine and of other SAMP programs still arrive. `status.txt` and
+/// S421, S1095: while the server is away, messages of this machine and of other SAMP programs still arrive. `status.txt` and
 /// `msgfs link` say since when it is away and how much waits. All of it is sent once the server is back, without a
 /// restart.
 #[test]

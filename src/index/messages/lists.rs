@@ -69,6 +69,17 @@ impl MessageTable {
         self.find_newest_time(later, |e| e.thread() == thread)
     }
 
+    /// Returns true if a message to me in a thread tells this second and no more of its time, and names no id that it
+    /// answers.
+    pub fn has_undated_answer(&self, thread: ThreadIx, second: Timestamp) -> bool {
+        let newest_first = self.lists.to_me.iter().rev().copied();
+        let mut since = newest_first.take_while(|ix| self.name_time(self.entry(*ix)) >= second);
+        since.any(|ix| {
+            let entry = self.entry(ix);
+            entry.thread() == thread && entry.time() == second && !self.names_answered_id(ix)
+        })
+    }
+
     fn count_from_me_until(&self, end: Timestamp) -> usize {
         self.lists.from_me.partition_point(|ix| self.name_time(self.entry(*ix)) <= end)
     }

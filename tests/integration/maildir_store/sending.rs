@@ -58,7 +58,7 @@ fn s811_answer() {
     m.ok("test $(ls threads/m1@example.org | wc -l) = 2");
 }
 
-/// S807: other mail goes to the program. Its status decides, and while it hangs, other mail goes.
+/// S807, S1096: other mail goes to the program. Its status decides, and while it hangs, other mail goes.
 #[test]
 fn s807_sendmail() {
     let bed = Bed::new();
