@@ -250,6 +250,7 @@ fn s359_json() {
         keys(&status[0]),
         [
             "key",
+            "last_bad_query",
             "last_refusal",
             "last_sent",
             "last_unknown_id",
