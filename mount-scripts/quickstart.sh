@@ -102,7 +102,7 @@ if [[ -z $bin ]]; then
     # The build says what is missing, if anything is.
     timed downloaded cargo fetch "${quiet[@]}" --locked --target "$(rustc -vV | sed -n 's/^host: //p')" || true
     say "Building msgfs for this machine; what carries mail to other machines is left out of this first build"
-    timed built cargo build "${quiet[@]}" --profile quick --no-default-features --locked
+    timed built cargo build "${quiet[@]}" --profile quick --no-default-features --features search --locked
     cd -- "$OLDPWD"
     bin=${CARGO_TARGET_DIR:-$here/target}/quick/msgfs
     case $bin in /*) ;; *) bin=$here/$bin ;; esac
