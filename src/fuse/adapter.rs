@@ -56,7 +56,7 @@ impl Deref for FuseAdapter {
     }
 }
 
-/// What all requests of one mount use.
+/// The state that all requests of one mount share.
 pub(super) struct AdapterState {
     pub tree: Arc<Tree>,
     pub files: HandleTable<OpenFile>,

@@ -171,7 +171,7 @@ impl Index {
             mark_faults: (0..SourceId::STORES).map(|_| Mutex::default()).collect(),
             unsaved: bulk.into(),
         };
-        // What only can be read is read first: another store may keep its messages.
+        // Stores that are only read come first: another store may keep their messages.
         let mut order: Vec<usize> = (0..index.stores.len()).collect();
         order.sort_by_key(|n| column::at(&index.stores, *n).facets().appender.is_some());
         for number in order {

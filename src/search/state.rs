@@ -44,7 +44,7 @@ struct RestIndex {
     bytes: usize,
 }
 
-/// What this process has of the index.
+/// The part of the index that this process holds.
 #[derive(Debug, Default)]
 pub(super) struct SearchState {
     pub file: Option<OpenFileIndex>,

@@ -10,7 +10,7 @@ use crate::model::Timestamp;
 use crate::store::engine::lines::log::BOM;
 use crate::store::text::edit::JsonEdits;
 use crate::store::text::json::JsonValue;
-use crate::store::text::strict_json::{find_last, parse_members};
+use crate::store::text::strict_json::{JsonMember, find_last, parse_members};
 
 /// Returns the names of the derived numbers and their values.
 pub(super) fn derived_numbers(stats: &AtsfThreadStats) -> [(&'static str, u64); 4] {
@@ -31,17 +31,14 @@ pub fn set_derived(
     stats: &AtsfThreadStats,
     updated: Option<Timestamp>,
 ) -> Result<Option<Vec<u8>>, String> {
-    let whole = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8")?;
-    let text = whole.strip_prefix(BOM).unwrap_or(whole);
-    let outer = parse_members(text).map_err(|e| e.to_string())?;
-    let mut edits = JsonEdits::new(text);
-    if let (Some(updated), Some(member)) = (updated, find_last(&outer, "updatedAt"))
-        && parse_value_time(&member.value) != Some(updated)
-    {
-        edits.replace_range(&member.value_at, format!("\"{}\"", updated.rfc3339()));
-    }
-    if let Some(inner) = find_last(&outer, "stats").and_then(|member| edits.nested_members(member))
-    {
+    edit_object(bytes, |edits, outer| {
+        if let (Some(updated), Some(member)) = (updated, find_last(outer, "updatedAt"))
+            && parse_value_time(&member.value) != Some(updated)
+        {
+            edits.replace_range(&member.value_at, format!("\"{}\"", updated.rfc3339()));
+        }
+        let inner = find_last(outer, "stats").and_then(|member| edits.nested_members(member));
+        let inner = inner.unwrap_or_default();
         for (name, number) in derived_numbers(stats) {
             if let Some(member) = find_last(&inner, name)
                 && !is_number(&member.value, number)
@@ -49,7 +46,22 @@ pub fn set_derived(
                 edits.replace_range(&member.value_at, number.to_string());
             }
         }
-    }
+    })
+}
+
+/// Returns a file with a JSON object after an edit of its members; `None` if nothing was edited. All other bytes stay.
+///
+/// # Errors
+/// The reason why the file cannot be changed, in a sentence.
+pub(super) fn edit_object(
+    bytes: &[u8],
+    edit: impl for<'t> FnOnce(&mut JsonEdits<'t>, &[JsonMember<'t>]),
+) -> Result<Option<Vec<u8>>, String> {
+    let whole = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8")?;
+    let text = whole.strip_prefix(BOM).unwrap_or(whole);
+    let outer = parse_members(text).map_err(|e| e.to_string())?;
+    let mut edits = JsonEdits::new(text);
+    edit(&mut edits, &outer);
     let mark = whole.strip_suffix(text).unwrap_or_default();
     Ok(edits.apply().map(|changed| [mark.as_bytes(), &changed].concat()))
 }

@@ -130,7 +130,7 @@ fn s1026_git() {
     git(&format!("printf '%s\\n' '{line}' > .gitignore"));
     kept(&bed, &[ONE]);
     git("git add -A; test -z \"$(git ls-files .agent/threads)\"");
-    // What is tracked is not ignored.
+    // A tracked file is not ignored.
     git("git add -f .agent/threads");
     assert_eq!(keep(&bed, &[ONE]).code(), Some(1));
     kept(&bed, &["--tracked", ONE]);

@@ -7,12 +7,11 @@ use super::super::line::AtsfThreadStats;
 use super::super::thread::VERSION;
 use crate::model::Timestamp;
 use crate::store::Kind;
-use crate::store::engine::lines::log::BOM;
 use crate::store::sessions::message::SessionHead;
 use crate::store::text::edit::JsonEdits;
 use crate::store::text::json::JsonValue;
 use crate::store::text::json_values::{as_object, as_text, pick_members};
-use crate::store::text::strict_json::{JsonMember, find_last, parse_members};
+use crate::store::text::strict_json::{JsonMember, find_last};
 
 /// The session from which a thread was kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -182,24 +181,20 @@ impl KeptHead<'_> {
         stats: &AtsfThreadStats,
         updated: Option<Timestamp>,
     ) -> Result<Option<Vec<u8>>, String> {
-        let whole = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8")?;
-        let text = whole.strip_prefix(BOM).unwrap_or(whole);
-        let outer = parse_members(text).map_err(|e| e.to_string())?;
-        let mut edits = JsonEdits::new(text);
-        replace_text(&mut edits, &outer, "title", Some(&self.head.title));
-        for (object, name, value) in [
-            ("agent", "version", Some(&self.head.version)),
-            ("context", "gitBranch", self.head.git_branch.as_ref()),
-        ] {
-            let inner = find_last(&outer, object).and_then(|member| edits.nested_members(member));
-            replace_text(&mut edits, &inner.unwrap_or_default(), name, value);
-        }
-        self.update_metadata(&mut edits, &outer);
-        let edited = edits.apply();
-        let text = edited.as_deref().unwrap_or(text.as_bytes());
-        let derived = edit::set_derived(text, stats, updated)?;
-        let mark = if whole.starts_with(BOM) { "\u{feff}".as_bytes() } else { b"" };
-        Ok(derived.or(edited).map(|changed| [mark, &changed].concat()))
+        let edited = edit::edit_object(bytes, |edits, outer| {
+            replace_text(edits, outer, "title", Some(&self.head.title));
+            for (object, name, value) in [
+                ("agent", "version", Some(&self.head.version)),
+                ("context", "gitBranch", self.head.git_branch.as_ref()),
+            ] {
+                let inner =
+                    find_last(outer, object).and_then(|member| edits.nested_members(member));
+                replace_text(edits, &inner.unwrap_or_default(), name, value);
+            }
+            self.update_metadata(edits, outer);
+        })?;
+        let derived = edit::set_derived(edited.as_deref().unwrap_or(bytes), stats, updated)?;
+        Ok(derived.or(edited))
     }
 
     /// Sets the member of `metadata` that is msgfs's own. The version alone is no reason to change it.

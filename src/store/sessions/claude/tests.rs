@@ -1,4 +1,4 @@
-//! What one message is, in logs as Claude Code writes them.
+//! Tests of the messages in logs as Claude Code writes them.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

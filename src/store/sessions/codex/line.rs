@@ -127,7 +127,7 @@ struct SeenMessage<'a> {
     images: Vec<Cow<'a, str>>,
 }
 
-/// What an event is.
+/// The kind and the content of an event.
 enum CodexEvent<'a> {
     Message(SeenMessage<'a>),
     /// The end of a command, with its item.

@@ -1,4 +1,4 @@
-//! What one message is, in logs as Codex writes them.
+//! Tests of the messages in logs as Codex writes them.
 
 use std::fmt::Write as _;
 
