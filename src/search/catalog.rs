@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::BodySource;
 use super::documents::{DocumentMap, SavedDocument, stamp_of};
 use super::error::TableError;
+use super::filter::MessageFilter;
 use super::query::SearchQuery;
 use super::table::WordTable;
 use crate::index::{Index, MsgIx};
@@ -111,15 +112,28 @@ impl WordCatalog {
         fault.map_or(Ok(added), Err)
     }
 
-    /// Returns the messages whose words fit a query, if their records are still as they were inserted.
+    /// Returns the messages that fit a filter and whose words fit a query, if their records are still as they were inserted.
     ///
     /// # Errors
     /// If the table cannot be read.
-    pub fn find_words(&self, index: &Index, query: &SearchQuery) -> Result<Vec<MsgIx>, TableError> {
-        let rows = self.table.find_rows(query)?;
-        let core = index.read();
+    pub fn find_words(&self, filter: &MessageFilter<'_>) -> Result<Vec<MsgIx>, TableError> {
+        let rows = self.table.find_rows(filter.query)?;
+        let core = filter.index.read();
+        // One look at each entry decides everything: a query may match hundreds of thousands.
+        let is_hit = |ix: &MsgIx| {
+            let entry = core.messages.entry(*ix);
+            self.documents.has(*ix, entry) && filter.fits(&core, *ix, entry)
+        };
         let found = rows.into_iter().filter_map(|row| self.documents.message_of(row));
-        Ok(found.filter(|ix| self.documents.has(*ix, core.messages.entry(*ix))).collect())
+        Ok(found.filter(is_hit).collect())
+    }
+
+    /// Returns true if the words of any message fit a query.
+    ///
+    /// # Errors
+    /// If the table cannot be read.
+    pub fn has_match(&self, query: &SearchQuery) -> Result<bool, TableError> {
+        Ok(!self.table.find_rows(query)?.is_empty())
     }
 
     /// Examines the structure of every page of the table.

@@ -6,52 +6,56 @@ use super::query::{NamePattern, SearchCondition, SearchQuery, SearchTerm};
 use crate::index::{Index, IndexEntry, IndexTables, MsgIx, ThreadIx};
 use crate::model::plain_thread_id;
 
-/// A function that returns the name of a thread's folder.
-pub type ThreadNamer<'a> = &'a dyn Fn(ThreadIx) -> Option<String>;
-
-/// Keeps the messages that are shown and fit all conditions but those on words.
-pub(super) fn keep_fitting(
-    index: &Index,
-    query: &SearchQuery,
-    name_thread: ThreadNamer<'_>,
-    messages: Vec<MsgIx>,
-) -> Vec<MsgIx> {
-    let mut messages = messages;
-    {
-        let core = index.read();
-        messages.retain(|ix| {
-            let entry = core.messages.entry(*ix);
-            entry.is_live()
-                && !core.messages.is_copy(*ix)
-                && query.terms().iter().all(|term| fits_term(index, &core, term, *ix, entry))
-        });
-    }
-    for term in query.terms() {
-        if let SearchCondition::Thread(wanted) = &term.condition {
-            let mut known = HashMap::new();
-            messages.retain(|ix| {
-                let thread = index.read().messages.entry(*ix).thread();
-                let fits = || fits_thread(index, name_thread, wanted, thread);
-                *known.entry(thread).or_insert_with(fits) != term.is_negated
-            });
-        }
-    }
-    messages
+/// The part of the index that a search shows.
+#[derive(Clone, Copy)]
+pub struct SearchScope<'a> {
+    /// Returns the name of a thread's folder.
+    pub name_thread: &'a dyn Fn(ThreadIx) -> Option<String>,
+    /// Returns true if a message is shown.
+    pub is_shown: &'a dyn Fn(&IndexTables, &IndexEntry) -> bool,
 }
 
-/// Returns true if the id of a thread or the name of its folder fits. The function for the name locks the tables itself.
-fn fits_thread(
-    index: &Index,
-    name_thread: ThreadNamer<'_>,
-    wanted: &NamePattern,
-    thread: ThreadIx,
-) -> bool {
-    let fits_id = {
-        let core = index.read();
-        let (id, _) = core.threads.thread_id(&core.messages, thread);
-        wanted.fits(plain_thread_id(id))
-    };
-    fits_id || name_thread(thread).is_some_and(|name| wanted.fits(&name))
+/// The conditions of a query but those on words, and the scope of the search.
+#[derive(Clone, Copy)]
+pub(super) struct MessageFilter<'a> {
+    pub index: &'a Index,
+    pub query: &'a SearchQuery,
+    pub scope: SearchScope<'a>,
+}
+
+impl MessageFilter<'_> {
+    /// Returns true if a message is shown and fits all conditions but those on words and threads.
+    pub fn fits(&self, core: &IndexTables, ix: MsgIx, entry: &IndexEntry) -> bool {
+        let Self { index, query, scope } = self;
+        entry.is_live()
+            && !core.messages.is_copy(ix)
+            && (scope.is_shown)(core, entry)
+            && query.terms().iter().all(|term| fits_term(index, core, term, ix, entry))
+    }
+
+    /// Keeps the messages that fit the conditions on threads.
+    pub fn keep_in_threads(&self, messages: &mut Vec<MsgIx>) {
+        for term in self.query.terms() {
+            if let SearchCondition::Thread(wanted) = &term.condition {
+                let mut known = HashMap::new();
+                messages.retain(|ix| {
+                    let thread = self.index.read().messages.entry(*ix).thread();
+                    let fits = || self.fits_thread(wanted, thread);
+                    *known.entry(thread).or_insert_with(fits) != term.is_negated
+                });
+            }
+        }
+    }
+
+    /// Returns true if the id of a thread or the name of its folder fits. The function for the name locks the tables itself.
+    fn fits_thread(&self, wanted: &NamePattern, thread: ThreadIx) -> bool {
+        let fits_id = {
+            let core = self.index.read();
+            let (id, _) = core.threads.thread_id(&core.messages, thread);
+            wanted.fits(plain_thread_id(id))
+        };
+        fits_id || (self.scope.name_thread)(thread).is_some_and(|name| wanted.fits(&name))
+    }
 }
 
 /// Returns true if a message fits a term that is not on words or on a thread.

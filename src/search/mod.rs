@@ -28,7 +28,7 @@ mod table;
 mod table;
 
 pub use error::{SearchError, TableError};
-pub use filter::ThreadNamer;
+pub use filter::SearchScope;
 pub use fold::MatchFinder;
 pub use query::{QueryError, SearchQuery};
 
@@ -44,7 +44,8 @@ use crate::index::{Index, MsgIx};
 use crate::model::locks::{Condvar, LockLevel, Mutex};
 use catalog::WordCatalog;
 use file::IndexFile;
-use state::{FIRST_ATTEMPTS, SearchState};
+use filter::MessageFilter;
+use state::{FIRST_ATTEMPTS, SearchState, merge_hits};
 
 /// True if this program can search.
 pub const IS_BUILT: bool = cfg!(feature = "search");
@@ -122,27 +123,32 @@ impl SearchIndex {
         }
     }
 
-    /// Returns the messages that a query finds, each once, in no order. `is_over` returns true if nobody waits any longer.
+    /// Returns the messages that a query finds in a scope, each once, in no order. `is_over` returns true if nobody waits any
+    /// longer.
     ///
     /// # Errors
     /// If nobody waits any longer, or nothing can be searched.
     pub fn find_messages(
         self: &Arc<Self>,
         query: &SearchQuery,
-        name_thread: ThreadNamer<'_>,
+        scope: SearchScope<'_>,
         is_over: &dyn Fn() -> bool,
     ) -> Result<Vec<MsgIx>, SearchError> {
-        let found = if query.needs_text() {
-            self.find_words(query, is_over)?
+        let filter = MessageFilter { index: &self.index, query, scope };
+        let mut found = if query.needs_text() {
+            self.find_words(&filter, is_over)?
         } else {
-            self.index.read().messages.live_messages().collect()
+            let core = self.index.read();
+            let fits = |ix: &MsgIx| filter.fits(&core, *ix, core.messages.entry(*ix));
+            core.messages.live_messages().filter(fits).collect()
         };
-        Ok(filter::keep_fitting(&self.index, query, name_thread, found))
+        filter.keep_in_threads(&mut found);
+        Ok(found)
     }
 
     fn find_words(
         self: &Arc<Self>,
-        query: &SearchQuery,
+        filter: &MessageFilter<'_>,
         is_over: &dyn Fn() -> bool,
     ) -> Result<Vec<MsgIx>, SearchError> {
         self.start();
@@ -164,16 +170,14 @@ impl SearchIndex {
             if is_near {
                 self.add_rest(&mut state, &missing)?;
             }
-            let Some(mut found) = self.find_known(&mut state, query, damaged)? else {
+            let Some(mut found) = self.find_known(&mut state, filter, damaged)? else {
                 damaged += 1;
                 continue;
             };
             drop(state);
             if !is_near {
-                found.extend(self.stream_missing(query, missing, is_over)?);
+                merge_hits(&mut found, self.stream_missing(filter, missing, is_over)?);
             }
-            found.sort_unstable();
-            found.dedup();
             return Ok(found);
         }
     }
@@ -181,7 +185,7 @@ impl SearchIndex {
     /// Searches messages that no table has, batch after batch. Their words are forgotten behind each.
     fn stream_missing(
         &self,
-        query: &SearchQuery,
+        filter: &MessageFilter<'_>,
         mut missing: Vec<MsgIx>,
         is_over: &dyn Fn() -> bool,
     ) -> Result<Vec<MsgIx>, SearchError> {
@@ -194,7 +198,7 @@ impl SearchIndex {
             let (batch, behind) = rest.split_at(self.batch_len(rest, STREAMED));
             let mut words = WordCatalog::in_memory()?;
             words.add_messages(&self.index, self.bodies.as_ref(), batch)?;
-            found.extend(words.find_words(&self.index, query)?);
+            found.extend(words.find_words(filter)?);
             rest = behind;
         }
         Ok(found)
@@ -225,9 +229,9 @@ impl SearchIndex {
         }
         let words = WordCatalog::in_memory().and_then(|mut words| {
             words.add_messages(&self.index, &ShownBody { subject, body }, &[ix])?;
-            words.find_words(&self.index, query)
+            words.has_match(query)
         });
-        if !matches!(words, Ok(found) if found.is_empty()) {
+        if !matches!(words, Ok(false)) {
             return true;
         }
         self.changed.lock().insert(ix);

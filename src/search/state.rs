@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::catalog::WordCatalog;
 use super::error::TableError;
 use super::file::{SealState, WriterLock};
-use super::query::SearchQuery;
+use super::filter::MessageFilter;
 use super::table::WordTable;
 use super::{SearchError, SearchIndex};
 use crate::index::MsgIx;
@@ -24,6 +24,15 @@ const NEAR_BYTES: usize = 4 << 20;
 const REST_BYTES: usize = 64 << 20;
 /// The time after which a message that could not be read, or a file that could not be written, is tried again.
 const RETRY: Duration = Duration::from_secs(10);
+
+/// Adds messages to others, each once.
+pub(super) fn merge_hits(found: &mut Vec<MsgIx>, others: Vec<MsgIx>) {
+    if !others.is_empty() {
+        found.extend(others);
+        found.sort_unstable();
+        found.dedup();
+    }
+}
 
 /// An open file of the index.
 #[derive(Debug)]
@@ -275,16 +284,16 @@ impl SearchIndex {
         Ok(())
     }
 
-    /// Returns the messages of the file and of the memory whose words fit a query, or `None` if the file was found to be damaged.
+    /// Returns the messages of the file and of the memory that a search finds, or `None` if the file was found to be damaged.
     pub(super) fn find_known(
         &self,
         state: &mut MutexGuard<'_, SearchState>,
-        query: &SearchQuery,
+        filter: &MessageFilter<'_>,
         damaged: usize,
     ) -> Result<Option<Vec<MsgIx>>, SearchError> {
         let mut found = Vec::new();
         if let Some(file) = &state.file {
-            match file.words.find_words(&self.index, query) {
+            match file.words.find_words(filter) {
                 Ok(some) => found = some,
                 Err(error) => {
                     self.handle_fault(state, &error);
@@ -296,7 +305,7 @@ impl SearchIndex {
             }
         }
         if let Some(rest) = &state.rest {
-            found.extend(rest.words.find_words(&self.index, query)?);
+            merge_hits(&mut found, rest.words.find_words(filter)?);
         }
         Ok(Some(found))
     }

@@ -5,6 +5,7 @@
 //! because a folder has one place. `.search` has the progress of the first index: two numbers. `msgfs search` reads
 //! `.hits=N`, which is not listed: the newest N hits as JSON.
 
+use std::cmp::Ordering;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, OnceLock};
 
@@ -28,7 +29,7 @@ use super::{CachePolicy, Error, Tree};
 use crate::index::{IndexTables, MsgIx};
 use crate::model::Timestamp;
 use crate::model::locks::Mutex;
-use crate::search::{self, MatchFinder, QueryError, SearchIndex, SearchQuery};
+use crate::search::{self, MatchFinder, QueryError, SearchIndex, SearchQuery, SearchScope};
 
 /// The name of the file with the newest hits.
 const HITS: &str = "hits.txt";
@@ -82,11 +83,20 @@ pub struct BadQuery {
 struct SearchResult {
     query: SearchQuery,
     generation: u64,
-    /// In listing order.
+    /// In no order.
     hits: Vec<MsgIx>,
+    /// In listing order, once somebody asked for it: `hits.txt` needs the newest ones only.
+    sorted: OnceLock<Vec<MsgIx>>,
     /// The text of `hits.txt`.
     text: String,
     newest: Timestamp,
+}
+
+impl SearchResult {
+    /// Returns the hits in listing order.
+    fn sorted(&self, core: &IndexTables) -> &[MsgIx] {
+        self.sorted.get_or_init(|| sort_timed(core, time_hits(core, &self.hits)))
+    }
 }
 
 /// The results that were used last.
@@ -174,11 +184,19 @@ impl SearchView {
         let query = self.parse_name(name)?;
         let index = self.index(tree)?;
         let finder = MatchFinder::new(&query);
+        let all = tree.is_scope_all();
+        let scope = SearchScope {
+            name_thread: &|thread| tree.thread_names.thread_folder_name(thread),
+            is_shown: &|core, entry| {
+                entry.is_to_me()
+                    || entry.is_from_me()
+                    || core.threads.is_thread_visible(entry.thread(), all)
+            },
+        };
         let mut attempts = 0;
-        let (hits, described) = loop {
-            let namer = |thread| tree.thread_names.thread_folder_name(thread);
-            let hits = sort_hits(tree, index.find_messages(&query, &namer, is_over)?);
-            let newest: Vec<MsgIx> = hits.iter().rev().take(SHOWN_HITS).copied().collect();
+        let (hits, newest, described) = loop {
+            let hits = index.find_messages(&query, scope, is_over)?;
+            let newest = newest_hits(&tree.index.read(), &hits, SHOWN_HITS);
             let described = describe_hits(tree, &finder, &newest, LINE);
             let is_true = |(ix, hit): &(MsgIx, ReadHit)| {
                 index.check_hit(&finder, &query, *ix, (&hit.whole_subject, &hit.body))
@@ -187,15 +205,16 @@ impl SearchView {
             let is_false = described.iter().filter(|hit| !is_true(hit)).count() > 0;
             attempts += 1;
             if !is_false || attempts == REPEATED {
-                break (hits, described);
+                break (hits, newest, described);
             }
         };
         let text = format_hits(hits.len(), described.iter().map(|(_, hit)| &hit.hit));
         let newest = {
             let core = tree.index.read();
-            hits.last().map_or(super::attr::NO_TIME, |ix| core.messages.entry(*ix).time())
+            newest.first().map_or(super::attr::NO_TIME, |ix| core.messages.entry(*ix).time())
         };
-        let result = Arc::new(SearchResult { query, generation, hits, text, newest });
+        let sorted = OnceLock::new();
+        let result = Arc::new(SearchResult { query, generation, hits, sorted, text, newest });
         self.results.lock().insert(Arc::clone(name), Arc::clone(&result));
         Ok(result)
     }
@@ -204,7 +223,7 @@ impl SearchView {
     fn find_file(&self, tree: &Tree, name: &Arc<str>, file: &str) -> Result<Option<Node>, Error> {
         let result = self.result(tree, name, &never)?;
         let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem);
-        for ix in find_candidates(tree, &result.hits, stem) {
+        for ix in find_candidates(tree, &result, stem) {
             let scope = {
                 let core = tree.index.read();
                 FolderScope::of_message(&core, place_of(tree, &core, ix), ix)
@@ -404,24 +423,39 @@ fn place_of(tree: &Tree, core: &IndexTables, ix: MsgIx) -> MessageFolder {
     }
 }
 
-/// Keeps the hits that the tree shows, and sorts them in listing order.
-fn sort_hits(tree: &Tree, mut hits: Vec<MsgIx>) -> Vec<MsgIx> {
-    let (core, all) = (tree.index.read(), tree.is_scope_all());
-    hits.retain(|ix| {
-        let entry = core.messages.entry(*ix);
-        entry.is_to_me()
-            || entry.is_from_me()
-            || core.threads.is_thread_visible(entry.thread(), all)
-    });
-    let timed = |ix| (core.messages.name_time(core.messages.entry(ix)), ix);
-    let mut timed: Vec<(Timestamp, MsgIx)> = hits.into_iter().map(timed).collect();
-    timed.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| core.messages.compare_order(a.1, b.1)));
-    timed.into_iter().map(|(_, ix)| ix).collect()
+/// A hit with the time in its name.
+type TimedHit = (Timestamp, MsgIx);
+
+fn time_hits(core: &IndexTables, hits: &[MsgIx]) -> Vec<TimedHit> {
+    hits.iter().map(|ix| (core.messages.name_time(core.messages.entry(*ix)), *ix)).collect()
+}
+
+/// Compares hits in listing order.
+fn compare_timed(core: &IndexTables, a: &TimedHit, b: &TimedHit) -> Ordering {
+    a.0.cmp(&b.0).then_with(|| core.messages.compare_order(a.1, b.1))
+}
+
+fn sort_timed(core: &IndexTables, mut hits: Vec<TimedHit>) -> Vec<MsgIx> {
+    hits.sort_by(|a, b| compare_timed(core, a, b));
+    hits.into_iter().map(|(_, ix)| ix).collect()
+}
+
+/// Returns the newest of some hits, newest first.
+fn newest_hits(core: &IndexTables, hits: &[MsgIx], most: usize) -> Vec<MsgIx> {
+    let mut hits = time_hits(core, hits);
+    if let Some(older) = hits.len().checked_sub(most).filter(|older| *older > 0) {
+        hits.select_nth_unstable_by(older, |a, b| compare_timed(core, a, b));
+        hits.drain(..older);
+    }
+    let mut newest = sort_timed(core, hits);
+    newest.reverse();
+    newest
 }
 
 /// Returns the hits that a name without its ending may mean.
-fn find_candidates(tree: &Tree, hits: &[MsgIx], stem: &str) -> Vec<MsgIx> {
+fn find_candidates(tree: &Tree, result: &SearchResult, stem: &str) -> Vec<MsgIx> {
     let core = tree.index.read();
+    let hits = result.sorted(&core);
     let Some(time) = names::parse_name_time(stem) else {
         let lies = |ix: &MsgIx| {
             hits.binary_search_by(|hit| core.messages.compare_order(*hit, *ix)).is_ok()
@@ -436,7 +470,7 @@ fn find_candidates(tree: &Tree, hits: &[MsgIx], stem: &str) -> Vec<MsgIx> {
 fn list_result(tree: &Tree, name: &Arc<str>, result: &SearchResult) -> Listing {
     let core = tree.index.read();
     let (mut entries, mut parts) = (Vec::with_capacity(result.hits.len()), Vec::new());
-    for (ix, form) in tree.names.name_forms(&core, result.hits.iter().copied()) {
+    for (ix, form) in tree.names.name_forms(&core, result.sorted(&core).iter().copied()) {
         let place = place_of(tree, &core, ix);
         if core.messages.entry(ix).has_parts() {
             let mut folder = String::new();
@@ -452,7 +486,7 @@ fn list_result(tree: &Tree, name: &Arc<str>, result: &SearchResult) -> Listing {
 /// Returns the newest hits of a result.
 fn make_report(tree: &Tree, result: &SearchResult, limit: usize) -> SearchReport {
     let finder = MatchFinder::new(&result.query);
-    let newest: Vec<MsgIx> = result.hits.iter().rev().take(limit).copied().collect();
+    let newest = newest_hits(&tree.index.read(), &result.hits, limit);
     let hits = newest.chunks(READ_TOGETHER).flat_map(|some| {
         describe_hits(tree, &finder, some, REPORT_LINE).into_iter().map(|(_, read)| read.hit)
     });
