@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -181,12 +181,17 @@ fn letters(m: &Mount) -> Vec<String> {
 
 /// Asserts that both machines show each of these messages once, and the same.
 fn all_are_there(m: &Mount, w: &Mount, accepted: &[String]) {
-    let mut missing = Vec::new();
-    wait_for(Duration::from_secs(120), "both have each letter, and the same", || {
+    let missing = || {
         let both = [letters(m), letters(w)];
-        missing = accepted.iter().filter(|l| both.iter().any(|all| !all.contains(l))).collect();
-        missing.is_empty() && both[0] == both[1]
-    });
+        let lacks = |letter: &&String| both.iter().any(|all| !all.contains(letter));
+        let missing: Vec<String> = accepted.iter().filter(lacks).cloned().collect();
+        (missing, both[0] == both[1])
+    };
+    let end = Instant::now() + Duration::from_secs(120);
+    while missing() != (Vec::new(), true) && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(missing(), (Vec::new(), true), "both have each letter, and the same");
     let mut all = letters(m);
     all.dedup();
     assert_eq!(all, letters(m), "each is there once");
@@ -228,13 +233,15 @@ fn s740_one_identity_by_syncthing() {
     assert!(told.contains("were appended"), "what happened to the logs is told: {told}");
 }
 
-/// S741: the same with `rsync -a` of whole files, both ways: each run replaces the log of the other machine.
+/// S741: the same with `rsync -a --modify-window=-1` of whole files, both ways: each run replaces the log of the other machine.
 #[test]
 fn s741_one_identity_by_rsync() {
     let (one, two) = (Bed::new(), Bed::new());
     share_key(&one, &two, "anna");
+    // With whole seconds alone, two logs of one size that changed in the same second would stay different.
+    let rsync = "rsync -a --modify-window=-1 --exclude='.*'";
     let both = format!(
-        "while :; do rsync -a --exclude='.*' {0}/ {1}/; rsync -a --exclude='.*' {1}/ {0}/; done",
+        "while :; do {rsync} {0}/ {1}/; {rsync} {1}/ {0}/; done",
         quote(&one.store),
         quote(&two.store)
     );
