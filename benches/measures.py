@@ -18,6 +18,7 @@ import arrivals
 import folders
 import kinds
 import links
+import mail_search
 import peers
 import post
 import search
@@ -53,6 +54,7 @@ class Sizes:
     repeat: int = 5
     post: int = 300
     search: tuple[int, int] = (1_560, 1_000_000)
+    mail_search: int = 20_000
     transcripts: int = 1_100_000
     nats: links.Sizes = field(default_factory=links.Sizes)
 
@@ -61,7 +63,7 @@ class Sizes:
         """Enough to see that every measurement still works, not enough to learn anything."""
         return cls(records=5_000, many=20_000, folder=1_000, opens=50, marks=2_000, sends=64, appends=20, burst=1_000, letters=200,
                    amp_files=500, atsf_messages=1_000, ssot_messages=400, amq_messages=500, repeat=1, post=20,
-                   search=(100, 1_000), transcripts=5_000,
+                   search=(100, 1_000), mail_search=200, transcripts=5_000,
                    nats=links.Sizes.quick())
 
 
@@ -452,6 +454,11 @@ def searching(world: World) -> Iterator[Row]:
     return search.search_rows(world.fresh, *world.sizes.search)
 
 
+def searching_mail(world: World) -> Iterator[Row]:
+    """Search beside programs that search a Maildir."""
+    return mail_search.rows(world.fresh, world.sizes.mail_search)
+
+
 def sessions(world: World) -> Iterator[Row]:
     """Transcripts of coding agents."""
     return search.session_rows(world.fresh, world.sizes.transcripts)
@@ -462,5 +469,6 @@ ALL: dict[str, Callable[[World], Iterator[Row]]] = {
     "threads": threads, "open": opening, "send": sending, "marks": marks, "maildir": maildir, "latency": latency,
     "burst": burst, "idle": idle,
     "agentazall": kinds.agentazall, "amp": kinds.amp, "atsf": kinds.atsf, "ssot": kinds.ssot,
-    "amq": kinds.amq, "nats": nats, "post": letters, "search": searching, "transcripts": sessions,
+    "amq": kinds.amq, "nats": nats, "post": letters, "search": searching, "mail-search": searching_mail,
+    "transcripts": sessions,
 }

