@@ -73,7 +73,7 @@ impl IndexTables {
 
     /// Returns the number of my unread messages in each store.
     pub fn count_unread_by_store(&self) -> Vec<usize> {
-        self.count_by_store(self.messages.inbox())
+        self.count_by_store(self.messages.lists().unread())
     }
 
     fn count_by_store(&self, messages: impl Iterator<Item = MsgIx>) -> Vec<usize> {

@@ -143,7 +143,7 @@ fn lists_stay_in_order_whatever_arrives_when() {
     let times = |list: Vec<MsgIx>| -> Vec<i64> {
         list.iter().map(|ix| core.messages.entry(*ix).time().secs()).collect()
     };
-    assert_eq!(times(core.messages.messages_to_me().collect()), [1, 3, 3, 5, 7, 9]);
+    assert_eq!(times(core.messages.lists().to_me().collect()), [1, 3, 3, 5, 7, 9]);
     assert_eq!(
         times(core.threads.thread_messages(&core.messages, ThreadIx::MIN)),
         [1, 3, 3, 5, 7, 9]
@@ -167,9 +167,9 @@ fn a_message_that_is_no_longer_to_me_is_not_listed() {
         let other = add(&mut core, 0, &found("foo", ID_B, 6, 100));
         core.insert_message(0, &restated(5, false));
         core.messages.sort_lists();
-        assert_eq!(core.messages.to_me_list(), [other], "bulk: {bulk}");
+        assert_eq!(core.messages.lists().sorted_to_me(), [other], "bulk: {bulk}");
         core.insert_message(0, &restated(5, true));
-        assert_eq!(core.messages.to_me_list(), [ix, other], "bulk: {bulk}");
+        assert_eq!(core.messages.lists().sorted_to_me(), [ix, other], "bulk: {bulk}");
     }
 }
 
@@ -241,8 +241,8 @@ fn answers(core: &mut IndexTables) -> Vec<String> {
     }
     out.push(format!(
         "{:?} {:?} {}",
-        core.messages.to_me_list(),
-        core.messages.from_me_list(),
+        core.messages.lists().sorted_to_me(),
+        core.messages.lists().sorted_from_me(),
         core.marks.unread_count()
     ));
     out.push(format!("{:?}", core.trust.rejects().collect::<Vec<_>>()));
@@ -376,8 +376,8 @@ proptest! {
         bulk.messages.begin_bulk_load();
         put(&mut bulk, &messages);
         bulk.messages.sort_lists();
-        prop_assert_eq!(bulk.messages.to_me_list(), all.messages.to_me_list());
-        prop_assert_eq!(bulk.messages.from_me_list(), all.messages.from_me_list());
+        prop_assert_eq!(bulk.messages.lists().sorted_to_me(), all.messages.lists().sorted_to_me());
+        prop_assert_eq!(bulk.messages.lists().sorted_from_me(), all.messages.lists().sorted_from_me());
         mark(&mut all);
         let (old, new) = messages.split_at(first.min(messages.len()));
         let mut pieces = core();
@@ -447,7 +447,7 @@ fn find(index: &Index, from: &str, id: &str) -> MsgIx {
 }
 
 fn inbox(index: &Index) -> Vec<MsgIx> {
-    index.read().messages.inbox().collect()
+    index.read().messages.lists().unread().collect()
 }
 
 #[test]

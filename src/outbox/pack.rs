@@ -293,7 +293,8 @@ impl DraftPacker {
                 .as_ref()
                 .and_then(|id| core.threads.find_thread(&core.messages, route.store, id));
             let far = SendClock::horizon(Timestamp::now());
-            let mine = thread.and_then(|thread| core.messages.newest_from_me_in(thread, far));
+            let mine =
+                thread.and_then(|thread| core.messages.lists().newest_from_me_in(thread, far));
             (named.chain(mine).map(Timestamp::clamp_to_calendar).max(), thread)
         };
         if let Some(thread) = thread
@@ -420,7 +421,8 @@ impl DraftPacker {
     /// Returns the time for a message sent now, later than `parent`.
     fn next_send_time(&self, parent: Option<Timestamp>) -> Timestamp {
         let now = Timestamp::now();
-        let mine = self.context.index.read().messages.newest_from_me(SendClock::horizon(now));
+        let mine =
+            self.context.index.read().messages.lists().newest_from_me(SendClock::horizon(now));
         self.clock.lock().next(now, TimeFloor { mine, parent })
     }
 

@@ -334,7 +334,7 @@ impl Tree {
 
     /// Returns unread messages and their names in `inbox/`, oldest first, at most `limit`.
     pub(super) fn unread_files(&self, limit: usize) -> Vec<(MsgIx, String)> {
-        self.inbox_files(|core| core.messages.inbox().take(limit).collect())
+        self.inbox_files(|core| core.messages.lists().unread().take(limit).collect())
     }
 
     /// Returns the chosen messages to me, in listing order, and their names in `inbox/`.

@@ -20,7 +20,7 @@ impl FolderScope {
                 Ok(tree.list_messages(
                     &core,
                     self.message_folder(),
-                    core.messages.inbox(),
+                    core.messages.lists().unread(),
                     &nothing,
                 ))
             }
@@ -49,7 +49,7 @@ impl FolderScope {
         match self {
             Self::Inbox => {
                 let core = tree.index.read();
-                core.messages.inbox().next_back().map(|ix| core.messages.entry(ix).time())
+                core.messages.lists().unread().next_back().map(|ix| core.messages.entry(ix).time())
             }
             Self::ArchiveDay(day) => newest_on_day(tree, self.message_folder(), day),
             Self::SentDay(day) => {
@@ -74,11 +74,11 @@ fn with_day_list<T>(
 ) -> T {
     let core = tree.index.read();
     if place == MessageFolder::Sent {
-        f(&core, core.messages.from_me_list())
+        f(&core, core.messages.lists().sorted_from_me())
     } else if tree.is_scope_all() {
         f(&core, &tree.lists.all_messages(&core))
     } else {
-        f(&core, core.messages.to_me_list())
+        f(&core, core.messages.lists().sorted_to_me())
     }
 }
 
@@ -157,7 +157,7 @@ pub(super) fn newest_message_time(tree: &Tree) -> Option<Timestamp> {
     if tree.is_scope_all() {
         newest_live_time(&core, &tree.lists.all_messages(&core))
     } else {
-        core.messages.newest_time()
+        core.messages.lists().newest_time()
     }
 }
 

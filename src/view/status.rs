@@ -207,7 +207,7 @@ fn status_text(tree: &Tree) -> (String, Timestamp) {
 /// Returns the time of the last change of anything that `status.txt` shows.
 fn status_time(tree: &Tree) -> Timestamp {
     let refusal = tree.outbox.as_ref().and_then(|o| o.last_refusal()).map(|r| r.time);
-    let newest = tree.index.read().messages.newest_time();
+    let newest = tree.index.read().messages.lists().newest_time();
     let unknown = tree.last_unknown_id.get().map(|unknown| unknown.time);
     let bad = tree.views.search.last_bad_query().map(|bad| bad.time);
     let unsaved = tree.views.me.unsaved_time();
@@ -235,10 +235,10 @@ fn collect_store_statuses(tree: &Tree, keys: &MyPublicKeys) -> Vec<StoreStatus> 
             let core = tree.index.read();
             let of = |e: &&IndexEntry| e.store() == number;
             let to_me =
-                core.messages.messages_to_me().map(|ix| core.messages.entry(ix)).filter(of).count();
+                core.messages.lists().to_me().map(|ix| core.messages.entry(ix)).filter(of).count();
             let mine = |ix: MsgIx| Some(core.messages.entry(ix)).filter(|e| e.is_from_me());
             let copies = core.messages.copies().filter_map(mine).filter(of).count();
-            let from_me = core.messages.messages_from_me().filter_map(mine).filter(of).count();
+            let from_me = core.messages.lists().from_me().filter_map(mine).filter(of).count();
             let from_me = from_me.saturating_sub(copies);
             let rejected = core.trust.rejects().filter(|(k, _)| k.0.store() == number).count();
             (to_me, from_me, rejected)
@@ -292,7 +292,7 @@ fn find_shared_keys(tree: &Tree) -> Vec<String> {
     let writers: BTreeSet<(String, Fingerprint)> = {
         let core = tree.index.read();
         let recent =
-            core.messages.messages_to_me().rev().take(RECENT).map(|ix| core.messages.entry(ix));
+            core.messages.lists().to_me().rev().take(RECENT).map(|ix| core.messages.entry(ix));
         let pinned = |e: &&IndexEntry| !tree.index.store_of(e).properties().uses_roles;
         let others = recent.filter(|e| !e.is_from_me()).filter(pinned);
         let signed = others.filter_map(|e| match core.trust.signature(&core.messages, e) {
@@ -317,7 +317,7 @@ fn find_unheard_recipients(tree: &Tree) -> BTreeSet<String> {
     let named: BTreeSet<(usize, String)> = {
         let core = tree.index.read();
         let recent =
-            core.messages.messages_from_me().rev().take(RECENT).map(|ix| core.messages.entry(ix));
+            core.messages.lists().from_me().rev().take(RECENT).map(|ix| core.messages.entry(ix));
         let to = |e: &IndexEntry| {
             let store = e.store();
             let all = core.messages.recipient_list(e).split(", ").filter(|to| !to.is_empty());

@@ -118,7 +118,7 @@ impl<'a> TimeSeeker<'a> {
 /// Finds a message of mine by its short name, if few messages have its time and each name ends differently.
 fn find_unambiguous(core: &IndexTables, time: Timestamp, stem: &str) -> Option<MsgIx> {
     let asked = u32::from_str_radix(stem.get(stem.len().checked_sub(8)?..)?, 16).ok()?;
-    let lists = [core.messages.to_me_list(), core.messages.from_me_list()]
+    let lists = [core.messages.lists().sorted_to_me(), core.messages.lists().sorted_from_me()]
         .map(|l| messages_at_time(core, l, time));
     if lists.iter().any(|list| list.len() > FEW) {
         return None;
@@ -177,8 +177,10 @@ impl MessageNames {
         core: &'a IndexTables,
         list: impl IntoIterator<Item = MsgIx> + 'a,
     ) -> impl Iterator<Item = (MsgIx, NameForm)> + 'a {
-        let mut mine =
-            [TimeSeeker(core.messages.to_me_list()), TimeSeeker(core.messages.from_me_list())];
+        let mut mine = [
+            TimeSeeker(core.messages.lists().sorted_to_me()),
+            TimeSeeker(core.messages.lists().sorted_from_me()),
+        ];
         list.into_iter().map(move |ix| {
             let entry = core.messages.entry(ix);
             let time = message_name_time(core, ix);
@@ -305,12 +307,12 @@ impl MessageNames {
             let lies = |ix: &MsgIx| self.is_in_folder(&core, *ix, folder);
             match folder {
                 // `inbox/` finds read messages, too.
-                FolderScope::Inbox => core.messages.messages_to_me().rev().take(limit).collect(),
+                FolderScope::Inbox => core.messages.lists().to_me().rev().take(limit).collect(),
                 FolderScope::Thread(thread) => self.lists.thread_messages(&core, thread).to_vec(),
                 FolderScope::ArchiveDay(_) => {
-                    core.messages.to_me_list().iter().copied().filter(lies).collect()
+                    core.messages.lists().sorted_to_me().iter().copied().filter(lies).collect()
                 }
-                FolderScope::SentDay(_) => core.messages.messages_from_me().filter(lies).collect(),
+                FolderScope::SentDay(_) => core.messages.lists().from_me().filter(lies).collect(),
             }
         };
         let short_id = |ix| {
@@ -334,7 +336,7 @@ impl MessageNames {
 
     fn make_group(&self, core: &IndexTables, time: Timestamp, peers: NameScope) -> SameTimeGroup {
         let live = |ix: &MsgIx| has_own_name(core, *ix);
-        let mine = [core.messages.to_me_list(), core.messages.from_me_list()]
+        let mine = [core.messages.lists().sorted_to_me(), core.messages.lists().sorted_from_me()]
             .map(|l| messages_at_time(core, l, time))
             .concat();
         let mut mine: Vec<MsgIx> = mine.into_iter().filter(live).collect();

@@ -30,7 +30,7 @@ pub struct MailUrgency {
 /// Returns the unread messages from other agents, oldest first.
 pub fn list_unread_mail(tree: &Tree) -> Vec<UnreadMail> {
     let core = tree.index.read();
-    let mail = core.messages.inbox().map(|ix| (ix, core.messages.entry(ix)));
+    let mail = core.messages.lists().unread().map(|ix| (ix, core.messages.entry(ix)));
     let mail = mail.filter(|(_, e)| !e.is_from_me()).map(|(ix, e)| {
         let (store, from) = (tree.index.store_of(e).as_ref(), core.messages.sender(e));
         let key = names::bell_key(store, from, &core.messages.id(e), store.me());
@@ -80,7 +80,7 @@ pub fn sole_unread_name(tree: &Tree) -> Option<String> {
     let ix: MsgIx = {
         let core = tree.index.read();
         let is_mail = |ix: &MsgIx| !core.messages.entry(*ix).is_from_me();
-        let mut all = core.messages.inbox().filter(is_mail);
+        let mut all = core.messages.lists().unread().filter(is_mail);
         let first = all.next()?;
         all.next().is_none().then_some(first)?
     };

@@ -132,7 +132,7 @@ impl WaitView {
             let oldest = {
                 let mut handed = self.claims.lock();
                 let free = |ix: &MsgIx| !handed.open.contains(ix) && !handed.read.contains(ix);
-                let oldest = tree.index.read().messages.inbox().find(free);
+                let oldest = tree.index.read().messages.lists().unread().find(free);
                 handed.open.extend(oldest);
                 oldest
             };
@@ -369,7 +369,7 @@ fn make_names_answer(names: Vec<String>) -> FileContent {
 /// Opens a `.watch`.
 fn open_watch(tree: &Tree) -> WatchFeed {
     let core = tree.index.read();
-    let (upto, told) = (core.messages.messages_so_far(), core.messages.inbox().collect());
+    let (upto, told) = (core.messages.messages_so_far(), core.messages.lists().unread().collect());
     WatchFeed(Mutex::with_level(
         LockLevel::File,
         WatchProgress { first_new: upto, reported: told, ready: Vec::new() },
@@ -386,7 +386,7 @@ fn collect_arrivals(tree: &Tree, arrivals: &WatchFeed) -> bool {
             let came = !ix.is_among_first(seen.first_new) && e.is_read_here();
             (came || !e.is_read()) && !seen.reported.contains(ix)
         };
-        core.messages.messages_to_me().filter(is_new).collect()
+        core.messages.lists().to_me().filter(is_new).collect()
     });
     for (ix, name) in came {
         seen.reported.insert(ix);

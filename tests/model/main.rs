@@ -528,7 +528,7 @@ fn nobody_waits_for_ever() {
             mailbox.index.rejudge_changed();
         }),
         Box::new(|n| {
-            let unread: Vec<_> = mailbox.index.read().messages.inbox().take(3).collect();
+            let unread: Vec<_> = mailbox.index.read().messages.lists().unread().take(3).collect();
             for ix in unread {
                 mailbox.index.mark_message(ix, n % 2 == 0, true).unwrap();
             }
@@ -553,6 +553,6 @@ fn nobody_waits_for_ever() {
             }
         }
     });
-    let unread = mailbox.index.read().messages.inbox().count();
+    let unread = mailbox.index.read().messages.lists().unread().count();
     assert_eq!(mailbox.index.read().marks.unread_count(), unread, "the count of unread messages");
 }

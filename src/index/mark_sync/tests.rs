@@ -84,7 +84,7 @@ proptest! {
                 let expected = own.or(word) == Some(true);
                 prop_assert_eq!(entry(&index, "a").is_read(), expected);
                 prop_assert_eq!(index.read().marks.unread_count(), usize::from(!expected));
-                prop_assert_eq!(index.read().messages.inbox().count(), usize::from(!expected));
+                prop_assert_eq!(index.read().messages.lists().unread().count(), usize::from(!expected));
             } else {
                 prop_assert_eq!(index.read().marks.unread_count(), 0);
             }

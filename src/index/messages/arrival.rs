@@ -6,7 +6,7 @@ use super::entry::{EntryFlags, FAR, hash_message_id, identity_lookup};
 use super::identity::TextId;
 use super::links::ReplyLink;
 use super::names::{MessageHome, StoreInfo};
-use super::{IndexEntry, MessageTable};
+use super::{EntryTable, IndexEntry, MessageTable};
 use crate::index::intern::{IDENTITY_MASK, StrId, force_loads};
 use crate::index::position::{MsgIx, ThreadIx};
 use crate::index::source::SourceId;
@@ -36,17 +36,11 @@ impl NewMessage {
 /// Flags that decide in which views a message is shown, and with which files.
 const SHOWN: [EntryFlags; 3] = [EntryFlags::TO_ME, EntryFlags::FROM_ME, EntryFlags::PARTS];
 
-impl MessageTable {
-    /// Appends the data of a store that was added later.
-    pub(in crate::index) fn add_store(&mut self, store: StoreInfo) {
-        self.known.names.add_store(store);
-        self.generation += 1;
-    }
-
+impl EntryTable {
     /// Records how many messages a scan has seen. Messages that arrive from now on are new.
     pub(in crate::index) fn note_scanned(&mut self, store: usize, looked: bool) {
-        let seen = self.known.entries.len();
-        let info = self.known.names.store_mut(store);
+        let seen = self.entries.len();
+        let info = self.names.store_mut(store);
         info.seen = seen;
         info.is_known |= looked;
     }
@@ -54,27 +48,17 @@ impl MessageTable {
     /// Sets which stores a bulk load has scanned.
     pub(in crate::index) fn set_known_stores(&mut self, looked: &[bool]) {
         for (number, looked) in looked.iter().enumerate() {
-            self.known.names.store_mut(number).is_known = *looked;
+            self.names.store_mut(number).is_known = *looked;
         }
-    }
-
-    /// Releases unused room.
-    pub(in crate::index) fn shrink_to_fit(&mut self) {
-        self.known.entries.shrink_to_fit();
-        self.known.names.texts_mut().shrink_to_fit();
-        self.known.text_ids.shrink_to_fit();
-        self.lists.shrink_to_fit();
-        self.known.links.shrink_to_fit();
-        self.multicasts.shrink_to_fit();
     }
 
     /// Makes room for about this many more messages.
     pub(in crate::index) fn reserve(&mut self, messages: usize) {
-        self.known.entries.reserve(messages);
-        let texts = self.known.names.texts_mut();
-        let texts_each = texts.len() as f64 / self.known.entries.len().max(1) as f64;
+        self.entries.reserve(messages);
+        let texts = self.names.texts_mut();
+        let texts_each = texts.len() as f64 / self.entries.len().max(1) as f64;
         texts.reserve((messages as f64 * texts_each) as usize);
-        self.known.identity_slots.reserve(messages, identity_lookup(&self.known.entries));
+        self.identity_slots.reserve(messages, identity_lookup(&self.entries));
     }
 
     /// Has the processor fetch the table entries of messages with these keys, and of texts with these
@@ -86,23 +70,38 @@ impl MessageTable {
         texts: impl Iterator<Item = u64>,
     ) -> Vec<StrId> {
         let hash = |(from, id): (&str, &str)| {
-            let salt = self
-                .known
-                .names
-                .find_writer(store, from)
-                .map_or(0, |writer| self.known.names.salt(writer));
+            let salt =
+                self.names.find_writer(store, from).map_or(0, |writer| self.names.salt(writer));
             hash_message_id(salt, id, decode_hex_u64(id)) & IDENTITY_MASK
         };
         // All hashes are made first: a step of a prefetch must be short.
         let keys: Vec<u64> = keys.map(hash).collect();
         let texts: Vec<u64> = texts.collect();
-        force_loads(self.known.identity_slots.prefetch(keys.into_iter()).into_iter());
-        self.known.names.texts().prefetch(texts.into_iter())
+        force_loads(self.identity_slots.prefetch(keys.into_iter()).into_iter());
+        self.names.texts().prefetch(texts.into_iter())
     }
 
     /// Returns the writer of a message, and true if the writer is new.
     pub(in crate::index) fn intern_writer(&mut self, home: MessageHome, name: &str) -> (u32, bool) {
-        self.known.names.intern_writer(home, name)
+        self.names.intern_writer(home, name)
+    }
+}
+
+impl MessageTable {
+    /// Appends the data of a store that was added later.
+    pub(in crate::index) fn add_store(&mut self, store: StoreInfo) {
+        self.known.names.add_store(store);
+        self.generation += 1;
+    }
+
+    /// Releases unused room.
+    pub(in crate::index) fn shrink_to_fit(&mut self) {
+        self.known.entries.shrink_to_fit();
+        self.known.names.texts_mut().shrink_to_fit();
+        self.known.text_ids.shrink_to_fit();
+        self.lists.shrink_to_fit();
+        self.known.links.shrink_to_fit();
+        self.multicasts.shrink_to_fit();
     }
 
     /// Adds a message to a thread, in front of `next`. It is in no list yet. `read` is its mark, and `own` is

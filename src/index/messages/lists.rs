@@ -11,7 +11,7 @@ use crate::model::Timestamp;
 
 impl EntryTable {
     /// Returns true if a message belongs to the list of messages to me: it is live, and it is to me or of a transcript.
-    fn is_listed_to_me(&self, entry: &IndexEntry) -> bool {
+    pub fn is_listed_to_me(&self, entry: &IndexEntry) -> bool {
         entry.is_to_me() || entry.is_live() && self.names().is_transcript(entry.writer)
     }
 }
@@ -25,48 +25,79 @@ pub(super) struct MessageLists {
     unsorted: bool,
 }
 
-impl MessageTable {
+/// The lists, with the messages in them.
+#[derive(Clone, Copy, Debug)]
+pub struct ListedMessages<'a> {
+    known: &'a EntryTable,
+    lists: &'a MessageLists,
+}
+
+impl<'a> ListedMessages<'a> {
     /// Returns the live messages to me, oldest first, read or not.
-    pub fn messages_to_me(&self) -> impl DoubleEndedIterator<Item = MsgIx> + '_ {
-        self.lists.to_me.iter().copied().filter(|ix| self.entry(*ix).is_to_me())
+    pub fn to_me(self) -> impl DoubleEndedIterator<Item = MsgIx> + use<'a> {
+        self.lists.to_me.iter().copied().filter(move |ix| self.known.entry(*ix).is_to_me())
     }
 
     /// Returns the live messages from me, oldest first.
-    pub fn messages_from_me(&self) -> impl DoubleEndedIterator<Item = MsgIx> + '_ {
-        self.lists.from_me.iter().copied().filter(|ix| self.entry(*ix).is_from_me())
+    pub fn from_me(self) -> impl DoubleEndedIterator<Item = MsgIx> + use<'a> {
+        self.lists.from_me.iter().copied().filter(move |ix| self.known.entry(*ix).is_from_me())
     }
 
     /// Returns the unread messages to me, oldest first.
-    pub fn inbox(&self) -> impl DoubleEndedIterator<Item = MsgIx> + '_ {
-        self.messages_to_me().filter(|ix| !self.entry(*ix).is_read())
-    }
-
-    /// Returns true if a message belongs to the list of messages to me: it is live, and it is to me or of a transcript.
-    pub fn is_listed_to_me(&self, entry: &IndexEntry) -> bool {
-        self.known.is_listed_to_me(entry)
+    pub fn unread(self) -> impl DoubleEndedIterator<Item = MsgIx> + use<'a> {
+        self.to_me().filter(move |ix| !self.known.entry(*ix).is_read())
     }
 
     /// Returns the sorted list of messages to me and those of transcripts, including messages that are gone.
-    pub fn to_me_list(&self) -> &[MsgIx] {
+    pub fn sorted_to_me(self) -> &'a [MsgIx] {
         &self.lists.to_me
     }
 
     /// Returns the sorted list of messages from me, including messages that are gone.
-    pub fn from_me_list(&self) -> &[MsgIx] {
+    pub fn sorted_from_me(self) -> &'a [MsgIx] {
         &self.lists.from_me
     }
 
     /// Returns the time in the name of my newest message that is not after `end`.
-    pub fn newest_from_me(&self, end: Timestamp) -> Option<Timestamp> {
+    pub fn newest_from_me(self, end: Timestamp) -> Option<Timestamp> {
         self.find_newest_time(self.lists.from_me.split_at(self.count_from_me_until(end)).0, |_| {
             true
         })
     }
 
     /// Returns the same for my messages in a thread that are after `start`.
-    pub fn newest_from_me_in(&self, thread: ThreadIx, start: Timestamp) -> Option<Timestamp> {
+    pub fn newest_from_me_in(self, thread: ThreadIx, start: Timestamp) -> Option<Timestamp> {
         let later = self.lists.from_me.split_at(self.count_from_me_until(start)).1;
         self.find_newest_time(later, |e| e.thread() == thread)
+    }
+
+    fn count_from_me_until(self, end: Timestamp) -> usize {
+        self.lists.from_me.partition_point(|ix| self.known.name_time(self.known.entry(*ix)) <= end)
+    }
+
+    fn find_newest_time(
+        self,
+        list: &[MsgIx],
+        fits: impl Fn(&IndexEntry) -> bool,
+    ) -> Option<Timestamp> {
+        let mut entries = list.iter().rev().map(|ix| self.known.entry(*ix));
+        entries.find(|e| e.is_from_me() && fits(e)).map(|e| self.known.name_time(e))
+    }
+
+    /// Returns the time of the newest message, for folders.
+    pub fn newest_time(self) -> Option<Timestamp> {
+        let last = |list: &[MsgIx]| {
+            let mut newest_first = list.iter().rev().map(|ix| self.known.entry(*ix));
+            newest_first.find(|e| e.is_live()).map(IndexEntry::time)
+        };
+        last(&self.lists.to_me).max(last(&self.lists.from_me))
+    }
+}
+
+impl MessageTable {
+    /// Returns the lists of messages to me and from me.
+    pub fn lists(&self) -> ListedMessages<'_> {
+        ListedMessages { known: &self.known, lists: &self.lists }
     }
 
     /// Returns true if a message to me in a thread tells this second and no more of its time, and names no id that it
@@ -78,28 +109,6 @@ impl MessageTable {
             let entry = self.entry(ix);
             entry.thread() == thread && entry.time() == second && !self.names_answered_id(ix)
         })
-    }
-
-    fn count_from_me_until(&self, end: Timestamp) -> usize {
-        self.lists.from_me.partition_point(|ix| self.name_time(self.entry(*ix)) <= end)
-    }
-
-    fn find_newest_time(
-        &self,
-        list: &[MsgIx],
-        fits: impl Fn(&IndexEntry) -> bool,
-    ) -> Option<Timestamp> {
-        let mut entries = list.iter().rev().map(|ix| self.entry(*ix));
-        entries.find(|e| e.is_from_me() && fits(e)).map(|e| self.name_time(e))
-    }
-
-    /// Returns the time of the newest message, for folders.
-    pub fn newest_time(&self) -> Option<Timestamp> {
-        let last = |list: &[MsgIx]| {
-            let mut newest_first = list.iter().rev().map(|ix| self.entry(*ix));
-            newest_first.find(|e| e.is_live()).map(IndexEntry::time)
-        };
-        last(&self.lists.to_me).max(last(&self.lists.from_me))
     }
 
     /// Begins a bulk load, during which the lists are not sorted. [`MessageTable::sort_lists`] ends it.

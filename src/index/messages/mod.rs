@@ -253,18 +253,20 @@ impl MessageTable {
         ];
         (first, last)
     }
+}
 
+impl EntryTable {
     /// Returns a number that grows with each change of the large tables.
     pub(super) fn change_count(&self) -> u64 {
-        let texts = self.known.names.texts().change_count();
-        self.known.entries.change_count() + self.known.text_ids.change_count() + texts
+        let texts = self.names.texts().change_count();
+        self.entries.change_count() + self.text_ids.change_count() + texts
     }
 
     /// Exchanges the large tables with those of a snapshot that was written from these.
     pub(super) fn swap_tables(&mut self, saved: &mut Self) {
-        std::mem::swap(&mut self.known.entries, &mut saved.known.entries);
-        std::mem::swap(&mut self.known.identity_slots, &mut saved.known.identity_slots);
-        std::mem::swap(self.known.names.texts_mut(), saved.known.names.texts_mut());
-        std::mem::swap(&mut self.known.text_ids, &mut saved.known.text_ids);
+        std::mem::swap(&mut self.entries, &mut saved.entries);
+        std::mem::swap(&mut self.identity_slots, &mut saved.identity_slots);
+        std::mem::swap(self.names.texts_mut(), saved.names.texts_mut());
+        std::mem::swap(&mut self.text_ids, &mut saved.text_ids);
     }
 }

@@ -9,9 +9,9 @@ fn times(index: &Index, mine: bool) -> Vec<i64> {
     let core = index.read();
     let secs = |ix: MsgIx| core.messages.entry(ix).time().secs();
     if mine {
-        core.messages.messages_from_me().map(secs).collect()
+        core.messages.lists().from_me().map(secs).collect()
     } else {
-        core.messages.messages_to_me().map(secs).collect()
+        core.messages.lists().to_me().map(secs).collect()
     }
 }
 
@@ -50,7 +50,7 @@ fn what_the_store_says_last_counts() {
     refresh(|f| (f.to_me, f.from_me) = (true, false));
     assert_eq!((times(&index, false), times(&index, true)), (vec![10, 30, 40], vec![]));
     assert_eq!(index.read().marks.unread_count(), 3);
-    assert_eq!(index.read().messages.inbox().count(), 3);
+    assert_eq!(index.read().messages.lists().unread().count(), 3);
     // Files, and recipients.
     assert!(!entry(&index, "m2").has_parts());
     assert_eq!(refresh(|f| f.has_parts = true).redrawn, [ix]);

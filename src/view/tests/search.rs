@@ -91,7 +91,7 @@ fn the_entries_are_the_files_of_the_archive() {
         libc::ENOENT
     );
     bed.tree.resolve_path(&format!("search/parser/{STEM}.reply")).unwrap();
-    assert!(bed.tree.index.read().messages.inbox().count() == 3, "nothing is read");
+    assert!(bed.tree.index.read().messages.lists().unread().count() == 3, "nothing is read");
 }
 
 #[test]
