@@ -1,16 +1,14 @@
 """Search beside the programs that people search mail with: notmuch and mu, over a Maildir with the same messages."""
 
-import os
 import shutil
 import statistics
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import store
 from harness import BenchError, Place, Row, seconds
-from search import QUERIES, used_by
+from search import QUERIES, processor_seconds, used_by
 
 #: The queries that each program is asked, as a process of its own each time.
 ASKED = QUERIES[::10]
@@ -59,15 +57,7 @@ def beside(where: Place, mail: Path, searcher: Searcher, measured: tuple[float, 
     (where.home / ".notmuch-config").write_text(f"[database]\npath={mail}\n[new]\ntags=\n[user]\nname=Bob\nprimary_email=bob@localhost\n")
 
     def ran(words: tuple[str, ...], *more: str) -> float:
-        filled = [word.format(mail=mail, home=where.home) for word in words]
-        with subprocess.Popen([*filled, *more], env=where.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                              stderr=subprocess.PIPE) as process:
-            said = process.stderr.read()
-            _, status, used = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode != 0:
-            raise BenchError(f"{' '.join(filled)} ended with {process.returncode}: {said.decode()}")
-        return used.ru_utime + used.ru_stime
+        return processor_seconds(where, *(word.format(mail=mail, home=where.home) for word in words), *more)
 
     if searcher.setting:
         ran(searcher.setting)

@@ -82,11 +82,16 @@ def read_plainly(folder: Path) -> None:
 
 def used_by(where: Place, *args: str) -> float:
     """Runs msgfs; returns the time of processor that it took."""
-    with subprocess.Popen([where.program, *args], env=where.env, cwd=where.root, stdin=subprocess.DEVNULL,
+    return processor_seconds(where, where.program, *args)
+
+
+def processor_seconds(where: Place, *words: str | os.PathLike[str]) -> float:
+    """Runs a command at the place; returns the time of processor that it took."""
+    with subprocess.Popen(words, env=where.env, cwd=where.root, stdin=subprocess.DEVNULL,
                           stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         said = process.stderr.read()
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
-        raise BenchError(f"msgfs {' '.join(args)} failed ({process.returncode}): {said.decode()}")
+        raise BenchError(f"{' '.join(map(str, words))} failed ({process.returncode}): {said.decode()}")
     return used.ru_utime + used.ru_stime
