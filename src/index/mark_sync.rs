@@ -180,7 +180,7 @@ impl Index {
             }
         };
         let read: Vec<MsgIx> =
-            core.messages.lists().to_me().filter(|ix| newly(&core, ix)).collect();
+            core.messages.lists().messages_to_me().filter(|ix| newly(&core, ix)).collect();
         // A message that came late, below the first imported position, counts as read, although nobody has read
         // it.
         let origin = if last.is_some() { MarkOrigin::Here } else { MarkOrigin::Position };
@@ -324,7 +324,7 @@ impl Index {
         let is_read = |ix: &MsgIx| entry(ix).store() == number && entry(ix).is_read();
         let mut limit = now;
         let mut newest = None;
-        for ix in messages.lists().to_me().filter(|ix| entry(ix).store() == number) {
+        for ix in messages.lists().messages_to_me().filter(|ix| entry(ix).store() == number) {
             let at = secs(&ix);
             if at > limit {
                 break;
@@ -336,7 +336,7 @@ impl Index {
             }
         }
         let mut listed: Vec<MsgIx> = Vec::new();
-        for ix in messages.lists().to_me().rev().filter(is_read) {
+        for ix in messages.lists().messages_to_me().rev().filter(is_read) {
             let at = secs(&ix);
             if listed.len() >= LISTED_IDS && at <= now && newest.is_none_or(|newest| at < newest) {
                 break;

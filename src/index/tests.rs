@@ -143,7 +143,7 @@ fn lists_stay_in_order_whatever_arrives_when() {
     let times = |list: Vec<MsgIx>| -> Vec<i64> {
         list.iter().map(|ix| core.messages.entry(*ix).time().secs()).collect()
     };
-    assert_eq!(times(core.messages.lists().to_me().collect()), [1, 3, 3, 5, 7, 9]);
+    assert_eq!(times(core.messages.lists().messages_to_me().collect()), [1, 3, 3, 5, 7, 9]);
     assert_eq!(
         times(core.threads.thread_messages(&core.messages, ThreadIx::MIN)),
         [1, 3, 3, 5, 7, 9]

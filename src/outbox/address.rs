@@ -335,7 +335,12 @@ fn find_by_id(core: &IndexTables, index: &Index, id: &str, draft: &Draft) -> Opt
         meant(core.messages.entry(*ix)) && core.messages.has_plain_id(*ix, id)
     };
     let mine = || {
-        core.messages.lists().to_me().rev().chain(core.messages.lists().from_me().rev()).find(fits)
+        core.messages
+            .lists()
+            .messages_to_me()
+            .rev()
+            .chain(core.messages.lists().messages_from_me().rev())
+            .find(fits)
     };
     let mine = mine().map(|ix| core.messages.find_original(ix).unwrap_or(ix));
     // Another agent's record may be a copy of a message of mine.
@@ -351,8 +356,12 @@ fn find_by_short_id(core: &IndexTables, index: &Index, draft: &mut Draft) -> Opt
         let own = core.messages.id(core.messages.entry(*ix));
         own.starts_with(short.as_str()) || core.messages.shown_id(*ix).starts_with(short.as_str())
     };
-    let fitting =
-        core.messages.lists().to_me().chain(core.messages.lists().from_me()).filter(begins);
+    let fitting = core
+        .messages
+        .lists()
+        .messages_to_me()
+        .chain(core.messages.lists().messages_from_me())
+        .filter(begins);
     let mut ids: Vec<String> =
         fitting.map(|ix| plain_id(&core.messages.shown_id(ix)).to_owned()).collect();
     ids.sort_unstable();

@@ -312,7 +312,8 @@ fn list_messages(tree: &Tree, which: MaildirFolder) -> Listing {
         let (read, label) = (entry.is_read(), core.marks.label(entry));
         choose_folder(read, label) == which && is_listed(read, label)
     };
-    let mail = tree.names.name_forms(&core, core.messages.lists().to_me().filter(lies_there));
+    let mail =
+        tree.names.name_forms(&core, core.messages.lists().messages_to_me().filter(lies_there));
     Listing::from_maildir(mail.map(|(ix, form)| ListingEntry::Mail(which, ix, form)))
 }
 

@@ -173,7 +173,7 @@ fn list_newest(tree: &Tree, mut wants: impl FnMut(usize) -> bool) -> Vec<MsgIx> 
         tree.index.stores().iter().map(|store| store.facets().appender.is_some()).collect();
     let core = tree.index.read();
     let mut found = Vec::new();
-    for ix in core.messages.lists().from_me().rev() {
+    for ix in core.messages.lists().messages_from_me().rev() {
         let entry = core.messages.entry(ix);
         let is_sent = sends.get(entry.store()) == Some(&true) && !core.messages.is_kept(entry);
         if core.messages.is_copy(ix) || !is_sent {

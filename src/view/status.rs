@@ -234,11 +234,17 @@ fn collect_store_statuses(tree: &Tree, keys: &MyPublicKeys) -> Vec<StoreStatus> 
         let (to_me, from_me, rejected) = {
             let core = tree.index.read();
             let of = |e: &&IndexEntry| e.store() == number;
-            let to_me =
-                core.messages.lists().to_me().map(|ix| core.messages.entry(ix)).filter(of).count();
+            let to_me = core
+                .messages
+                .lists()
+                .messages_to_me()
+                .map(|ix| core.messages.entry(ix))
+                .filter(of)
+                .count();
             let mine = |ix: MsgIx| Some(core.messages.entry(ix)).filter(|e| e.is_from_me());
             let copies = core.messages.copies().filter_map(mine).filter(of).count();
-            let from_me = core.messages.lists().from_me().filter_map(mine).filter(of).count();
+            let from_me =
+                core.messages.lists().messages_from_me().filter_map(mine).filter(of).count();
             let from_me = from_me.saturating_sub(copies);
             let rejected = core.trust.rejects().filter(|(k, _)| k.0.store() == number).count();
             (to_me, from_me, rejected)
@@ -291,8 +297,13 @@ fn collect_notes(tree: &Tree, own_key: Option<String>) -> Vec<String> {
 fn find_shared_keys(tree: &Tree) -> Vec<String> {
     let writers: BTreeSet<(String, Fingerprint)> = {
         let core = tree.index.read();
-        let recent =
-            core.messages.lists().to_me().rev().take(RECENT).map(|ix| core.messages.entry(ix));
+        let recent = core
+            .messages
+            .lists()
+            .messages_to_me()
+            .rev()
+            .take(RECENT)
+            .map(|ix| core.messages.entry(ix));
         let pinned = |e: &&IndexEntry| !tree.index.store_of(e).properties().uses_roles;
         let others = recent.filter(|e| !e.is_from_me()).filter(pinned);
         let signed = others.filter_map(|e| match core.trust.signature(&core.messages, e) {
@@ -316,8 +327,13 @@ fn find_unheard_recipients(tree: &Tree) -> BTreeSet<String> {
     let stores = tree.index.stores();
     let named: BTreeSet<(usize, String)> = {
         let core = tree.index.read();
-        let recent =
-            core.messages.lists().from_me().rev().take(RECENT).map(|ix| core.messages.entry(ix));
+        let recent = core
+            .messages
+            .lists()
+            .messages_from_me()
+            .rev()
+            .take(RECENT)
+            .map(|ix| core.messages.entry(ix));
         let to = |e: &IndexEntry| {
             let store = e.store();
             let all = core.messages.recipient_list(e).split(", ").filter(|to| !to.is_empty());

@@ -307,12 +307,16 @@ impl MessageNames {
             let lies = |ix: &MsgIx| self.is_in_folder(&core, *ix, folder);
             match folder {
                 // `inbox/` finds read messages, too.
-                FolderScope::Inbox => core.messages.lists().to_me().rev().take(limit).collect(),
+                FolderScope::Inbox => {
+                    core.messages.lists().messages_to_me().rev().take(limit).collect()
+                }
                 FolderScope::Thread(thread) => self.lists.thread_messages(&core, thread).to_vec(),
                 FolderScope::ArchiveDay(_) => {
                     core.messages.lists().sorted_to_me().iter().copied().filter(lies).collect()
                 }
-                FolderScope::SentDay(_) => core.messages.lists().from_me().filter(lies).collect(),
+                FolderScope::SentDay(_) => {
+                    core.messages.lists().messages_from_me().filter(lies).collect()
+                }
             }
         };
         let short_id = |ix| {

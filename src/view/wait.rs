@@ -386,7 +386,7 @@ fn collect_arrivals(tree: &Tree, arrivals: &WatchFeed) -> bool {
             let came = !ix.is_among_first(seen.first_new) && e.is_read_here();
             (came || !e.is_read()) && !seen.reported.contains(ix)
         };
-        core.messages.lists().to_me().filter(is_new).collect()
+        core.messages.lists().messages_to_me().filter(is_new).collect()
     });
     for (ix, name) in came {
         seen.reported.insert(ix);

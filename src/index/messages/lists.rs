@@ -34,18 +34,18 @@ pub struct ListedMessages<'a> {
 
 impl<'a> ListedMessages<'a> {
     /// Returns the live messages to me, oldest first, read or not.
-    pub fn to_me(self) -> impl DoubleEndedIterator<Item = MsgIx> + use<'a> {
+    pub fn messages_to_me(self) -> impl DoubleEndedIterator<Item = MsgIx> + use<'a> {
         self.lists.to_me.iter().copied().filter(move |ix| self.known.entry(*ix).is_to_me())
     }
 
     /// Returns the live messages from me, oldest first.
-    pub fn from_me(self) -> impl DoubleEndedIterator<Item = MsgIx> + use<'a> {
+    pub fn messages_from_me(self) -> impl DoubleEndedIterator<Item = MsgIx> + use<'a> {
         self.lists.from_me.iter().copied().filter(move |ix| self.known.entry(*ix).is_from_me())
     }
 
     /// Returns the unread messages to me, oldest first.
     pub fn unread(self) -> impl DoubleEndedIterator<Item = MsgIx> + use<'a> {
-        self.to_me().filter(move |ix| !self.known.entry(*ix).is_read())
+        self.messages_to_me().filter(move |ix| !self.known.entry(*ix).is_read())
     }
 
     /// Returns the sorted list of messages to me and those of transcripts, including messages that are gone.

@@ -9,9 +9,9 @@ fn times(index: &Index, mine: bool) -> Vec<i64> {
     let core = index.read();
     let secs = |ix: MsgIx| core.messages.entry(ix).time().secs();
     if mine {
-        core.messages.lists().from_me().map(secs).collect()
+        core.messages.lists().messages_from_me().map(secs).collect()
     } else {
-        core.messages.lists().to_me().map(secs).collect()
+        core.messages.lists().messages_to_me().map(secs).collect()
     }
 }
 

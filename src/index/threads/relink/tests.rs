@@ -216,7 +216,7 @@ impl World {
         }
         let live = self.core.messages.live_messages().count();
         assert_eq!(self.core.marks.unread_count(), live);
-        assert_eq!(self.core.messages.lists().to_me().count(), live);
+        assert_eq!(self.core.messages.lists().messages_to_me().count(), live);
         let list = core.messages.lists().sorted_to_me();
         assert!(list.is_sorted_by(|a, b| core.messages.compare_order(*a, *b).is_lt()));
     }
