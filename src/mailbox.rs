@@ -157,6 +157,7 @@ impl Mailbox {
         let settings = view::TreeSettings {
             warnings: Arc::clone(&now),
             link_boards: Arc::clone(links.boards()),
+            taken_logs: Arc::clone(links.taken_logs()),
             bell_record: Some(Arc::new(SessionFiles(config::locate_session_folders(env)))),
             ..build_view_settings(&config, &me, &paths, key, options)
         };

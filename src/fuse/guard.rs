@@ -61,6 +61,7 @@ mod tests {
             warnings: Arc::default(),
             recent_reads_file: bed.dir.path().join("read-last"),
             link_boards: Arc::default(),
+            taken_logs: Arc::default(),
             bell_record: None,
             groups: crate::outbox::RecipientGroups::default(),
             find_mounted: crate::view::MountedFinder::default(),

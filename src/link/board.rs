@@ -140,8 +140,6 @@ pub struct HealthBoard {
     /// The store whose logs the link carries, if it carries logs.
     store: Option<String>,
     health: Mutex<(LinkHealth, Timestamp)>,
-    /// The end of what the server has taken of the log of each writer, as far as this process knows.
-    taken: Mutex<BTreeMap<String, u64>>,
 }
 
 impl HealthBoard {
@@ -154,7 +152,6 @@ impl HealthBoard {
             folder: folder.to_owned(),
             store: None,
             health: Mutex::new((standing, Timestamp::now())),
-            taken: Mutex::default(),
         }
     }
 
@@ -162,17 +159,6 @@ impl HealthBoard {
     #[must_use]
     pub fn with_store(self, store: &str) -> Self {
         Self { store: Some(store.to_owned()), ..self }
-    }
-
-    /// Notes the end of what the server has taken of the log of each writer.
-    pub fn note_taken(&self, taken: BTreeMap<String, u64>) {
-        *self.taken.lock() = taken;
-    }
-
-    /// Returns true if the server has taken everything up to this byte of a writer's log in this store.
-    pub fn has_taken(&self, store: &str, writer: &str, end: u64) -> bool {
-        self.store.as_deref() == Some(store)
-            && self.taken.lock().get(writer).is_some_and(|taken| *taken >= end)
     }
 
     /// Returns true if lines wait.

@@ -7,7 +7,7 @@ use super::board::{self, HealthBoard};
 use super::carrier::CarrierProgram;
 use super::engine::{EngineSettings, LinkEngine};
 use super::lifecycle::{Link, LinkCallbacks, LinkEvent, RescanCallback};
-use super::logs::LogLink;
+use super::logs::{self, LogLink};
 use super::marks::MarkLogProvider;
 use super::message_link::MessageLink;
 use super::read_only::{ReadOnlyLink, ReadOnlyRoutes};
@@ -22,12 +22,22 @@ pub struct LinkSet {
     /// The links, with the numbers of their stores. Later stores add more.
     links: RwLock<Vec<(usize, Arc<dyn Link>)>>,
     boards: HealthBoards,
+    taken_logs: TakenLogs,
     /// The callbacks, once the links carry.
     started: Mutex<Option<LinkCallbacks>>,
 }
 
 /// The boards of all links. Later stores add more.
 pub type HealthBoards = Arc<RwLock<Vec<Arc<HealthBoard>>>>;
+
+/// The numbers of the stores whose lines links carry, each with the proof about my log there. Later stores add more.
+pub type TakenLogs = Arc<RwLock<Vec<(usize, Arc<dyn TakenLogProof>)>>>;
+
+/// The proof that the server of a link has taken lines of a log.
+pub trait TakenLogProof: std::fmt::Debug + Send + Sync {
+    /// Returns the offset up to which the server has taken the log as it is now. It is 0 if that is not proven.
+    fn end_offset(&self) -> u64;
+}
 
 /// The parameters for opening links.
 #[derive(Debug)]
@@ -84,7 +94,7 @@ impl LinkSet {
         warnings: &mut Vec<String>,
     ) -> std::io::Result<()> {
         let name = wanted.stores.get(number).map_or("", |store| store.name());
-        for spec in wanted.specs.iter().filter(|spec| is_log_link(spec) && spec.store == name) {
+        for spec in log_links_of(wanted.specs, name) {
             warnings.retain(|warning| !warning.starts_with(&describe_left_out(spec, "")));
         }
         let before = self.links.read().len();
@@ -141,9 +151,9 @@ impl LinkSet {
         warnings: &mut Vec<String>,
     ) {
         let Some(store) = wanted.stores.get(number) else { return };
+        self.add_taken_logs(wanted, number);
         let mut of_store = Vec::new();
-        let is_of_it = |spec: &&LinkConfig| is_log_link(spec) && spec.store == store.name();
-        for spec in wanted.specs.iter().filter(is_of_it) {
+        for spec in log_links_of(wanted.specs, store.name()) {
             match LogLink::open(wanted, spec) {
                 // The configuration means another store of the same name.
                 Ok((of, _)) if of != number => {}
@@ -157,15 +167,20 @@ impl LinkSet {
         self.add_links(number, of_store);
     }
 
-    /// Gives the stores the fates of waiting messages, for readers. Opens no link and writes nothing. A link whose
-    /// fates cannot be read is reported by the process that carries.
-    pub fn join_read_only(wanted: &LinkSetOptions<'_>) {
-        wanted.stores.iter().for_each(|store| Self::join_store_read_only(wanted, store.as_ref()));
+    /// Returns a set without links, which gives the stores the fates of waiting messages, for readers. Writes nothing. A
+    /// link whose fates cannot be read is reported by the process that carries.
+    pub fn open_read_only(wanted: &LinkSetOptions<'_>) -> Self {
+        let links = Self::default();
+        (0..wanted.stores.len()).for_each(|number| links.join_store_read_only(wanted, number));
+        links
     }
 
-    /// Does the same for one store.
-    pub fn join_store_read_only(wanted: &LinkSetOptions<'_>, store: &dyn Store) {
+    /// Does the same for one more store, by number.
+    pub fn join_store_read_only(&self, wanted: &LinkSetOptions<'_>, number: usize) {
+        self.add_taken_logs(wanted, number);
+        let Some(store) = wanted.stores.get(number) else { return };
         let Some(remote) = store.facets().remote else { return };
+        let store = store.as_ref();
         let settings = engine_settings(store, wanted.specs, wanted.self_described);
         let look = |(name, settings): (String, EngineSettings)| {
             let folder = link_state_folder(wanted, store, &name);
@@ -173,11 +188,17 @@ impl LinkSet {
         };
         let looks: Vec<ReadOnlyLink> = settings.into_iter().filter_map(look).collect();
         // A link of logs has no journal, but its store must know that something takes its lines.
-        let has_logs =
-            || wanted.specs.iter().any(|spec| is_log_link(spec) && spec.store == store.name());
-        if !looks.is_empty() || has_logs() {
+        if !looks.is_empty() || log_links_of(wanted.specs, store.name()).next().is_some() {
             remote.set_router(Arc::new(ReadOnlyRoutes(looks)));
         }
+    }
+
+    /// Adds the proofs about what the servers of a store's links have taken of my log.
+    fn add_taken_logs(&self, wanted: &LinkSetOptions<'_>, number: usize) {
+        let Some(store) = wanted.stores.get(number) else { return };
+        let specs = log_links_of(wanted.specs, store.name());
+        let proofs = specs.filter_map(|spec| logs::find_taken_log(wanted, spec, store.as_ref()));
+        self.taken_logs.write().extend(proofs.map(|proof| (number, proof)));
     }
 
     /// Starts all links.
@@ -223,6 +244,11 @@ impl LinkSet {
         &self.boards
     }
 
+    /// Returns the proofs about what servers have taken of my logs.
+    pub fn taken_logs(&self) -> &TakenLogs {
+        &self.taken_logs
+    }
+
     /// Returns the folders in which commands leave requests.
     pub fn request_folders(&self) -> Vec<PathBuf> {
         let links = self.list_links();
@@ -254,6 +280,14 @@ fn describe_left_out(spec: &LinkConfig, why: &str) -> String {
 /// Returns true if a link carries the lines of logs and is not switched off.
 fn is_log_link(spec: &LinkConfig) -> bool {
     matches!(spec.settings, LinkSettings::Nats(_)) && !spec.off
+}
+
+/// Returns the links that carry the lines of the store of this name.
+fn log_links_of<'a>(
+    specs: &'a [LinkConfig],
+    store: &'a str,
+) -> impl Iterator<Item = &'a LinkConfig> {
+    specs.iter().filter(move |spec| is_log_link(spec) && spec.store == store)
 }
 
 impl Drop for LinkSet {

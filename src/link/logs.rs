@@ -1,17 +1,17 @@
 //! One link that carries the lines of logs, as part of a mount's links.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::board::HealthBoard;
 use super::lifecycle::{Link, LinkCallbacks, LinkEvent};
-use super::links::LinkSetOptions;
-use super::nats::{self, MarkOwner, NatsLink};
+use super::links::{LinkSetOptions, TakenLogProof};
+use super::nats::{self, MarkOwner, NatsLink, NatsTakenLog};
 use super::spec::{LinkConfig, NatsConfig};
 use crate::model::locks::Mutex;
-use crate::store;
 use crate::store::fs;
+use crate::store::{self, Store};
 
 /// A link that carries the logs of a store.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ impl LogLink {
                 store.kind()
             ));
         }
-        let states = wanted.state.parent().unwrap_or(wanted.state).to_owned();
+        let states = states_folder(wanted).to_owned();
         let folder = nats::state_folder(&states, &spec.name);
         fs::make_dirs(&folder, 0o700).map_err(|e| e.to_string())?;
         let board =
@@ -92,6 +92,22 @@ impl LogLink {
             }
         }
     }
+}
+
+/// Returns the folder with the states of all names of this user.
+fn states_folder<'a>(wanted: &LinkSetOptions<'a>) -> &'a Path {
+    wanted.state.parent().unwrap_or(wanted.state)
+}
+
+/// Returns the proof about what the server of a link has taken of my log in a store.
+pub(super) fn find_taken_log(
+    wanted: &LinkSetOptions<'_>,
+    spec: &LinkConfig,
+    store: &dyn Store,
+) -> Option<Arc<dyn TakenLogProof>> {
+    let spec = spec.to_nats().filter(|_| store.kind() == store::Kind::Samp)?;
+    let state = nats::state_folder(states_folder(wanted), &spec.name);
+    Some(Arc::new(NatsTakenLog::new(store.dir(), store.me(), &state)))
 }
 
 impl Link for LogLink {

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use super::board::HealthBoard;
 use super::lifecycle::{Link, LinkCallbacks, LinkEvent};
-use super::links::LinkSetOptions;
+use super::links::{LinkSetOptions, TakenLogProof};
 use super::spec::LinkConfig;
+use crate::store::Store;
 
 /// A type without values.
 #[derive(Debug)]
@@ -21,6 +22,14 @@ impl LogLink {
     pub(super) fn longest_line(&self) -> Option<(u64, String)> {
         match self.0 {}
     }
+}
+
+pub(super) fn find_taken_log(
+    _: &LinkSetOptions<'_>,
+    _: &LinkConfig,
+    _: &dyn Store,
+) -> Option<Arc<dyn TakenLogProof>> {
+    None
 }
 
 impl Link for LogLink {

@@ -106,7 +106,7 @@ impl FolderListener for WatcherBuilder {
     }
 }
 
-/// Returns the settings of the tree, without warnings and link boards.
+/// Returns the settings of the tree, without warnings and what links tell.
 pub(super) fn build_view_settings(
     config: &Config,
     me: &Me,
@@ -126,6 +126,7 @@ pub(super) fn build_view_settings(
         warnings: Arc::default(),
         recent_reads_file: paths.read_last_file(),
         link_boards: Arc::default(),
+        taken_logs: Arc::default(),
         bell_record: None,
         groups: config.groups.clone(),
         find_mounted: view::MountedFinder(Arc::new(move |dir| list_mounted_addresses(&state, dir))),
@@ -308,8 +309,7 @@ pub(super) fn collect_store_keys(
     stores.iter().map(key).collect()
 }
 
-/// Opens the links of the stores. A read-only mailbox has none, and its stores learn only what became of
-/// waiting messages.
+/// Opens the links of the stores. A read-only mailbox has none, and learns only what became of waiting messages.
 fn open_links(
     config: &Config,
     stores: &[Arc<dyn Store>],
@@ -322,8 +322,7 @@ fn open_links(
         return LinkSet::default();
     };
     if options.read_only {
-        LinkSet::join_read_only(&wanted);
-        return LinkSet::default();
+        return LinkSet::open_read_only(&wanted);
     }
     LinkSet::open(&wanted, warnings)
 }

@@ -208,7 +208,7 @@ impl PendingStoreOpener {
         let wanted = gather_link_inputs(&self.config, &linked, self.index.stores(), &self.paths);
         let Some(wanted) = wanted else { return };
         if self.read_only {
-            return LinkSet::join_store_read_only(&wanted, store.as_ref());
+            return self.links.join_store_read_only(&wanted, number);
         }
         // The lock is not held here, because links take other locks.
         let mut warnings = self.warnings.read().clone();

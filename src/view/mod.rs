@@ -107,7 +107,7 @@ use crate::model::locks::{Mutex, RwLock};
 use lru::LruCache;
 
 use crate::index::{Index, MsgIx};
-use crate::link::{HealthBoard, HealthBoards};
+use crate::link::{HealthBoard, HealthBoards, TakenLogs};
 use crate::model::{MarkRead, PublicKey, Scope};
 use crate::outbox::{Outbox, RecipientGroups};
 use crate::search::SearchSettings;
@@ -153,6 +153,8 @@ pub struct TreeSettings {
     pub recent_reads_file: PathBuf,
     /// The health of each link.
     pub link_boards: HealthBoards,
+    /// The proofs about what servers have taken of my logs.
+    pub taken_logs: TakenLogs,
     /// The messages for which bells have rung; `None` if nothing tells.
     pub bell_record: Option<Arc<dyn BellRecord>>,
     /// The groups of the configuration.

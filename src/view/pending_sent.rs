@@ -214,18 +214,6 @@ impl PendingSent {
         held.iter().filter_map(to_message).collect()
     }
 
-    /// Returns true if the server of a link has taken the line of mine at this place of my log.
-    pub fn is_taken_by_link(&self, entry: &IndexEntry) -> bool {
-        let boards = self.link_boards();
-        if boards.is_empty() || !entry.is_from_me() {
-            return false;
-        }
-        let (store, at) = (self.index.store_of(entry), entry.location());
-        let end = at.offset.saturating_add(at.len.into());
-        boards.iter().any(|board| board.has_taken(store.name(), store.me(), end))
-            && store.source_path(at.source) == Some(format!("log-{}.jsonl", store.me()))
-    }
-
     /// Returns true if lines of mine may wait for a link.
     pub fn may_wait_for_link(&self) -> bool {
         self.link_boards().iter().any(|board| board.has_backlog())

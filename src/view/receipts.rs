@@ -99,6 +99,8 @@ type HeldReasons = HashMap<MsgIx, Option<String>>;
 struct ReceiptLook<'a> {
     tree: &'a Tree,
     held: HeldReasons,
+    /// The ends of what servers have taken of my logs, by store.
+    taken: HashMap<usize, u64>,
     /// The keys of the rung messages, once they were needed.
     rung: Option<HashSet<String>>,
 }
@@ -108,7 +110,12 @@ pub(super) fn collect_receipts(tree: &Tree, selection: &SentSelection) -> Vec<Se
     tree.settle_pending_messages();
     let held = tree.pending.held_messages();
     let entries = select_entries(tree, selection);
-    let mut look = ReceiptLook { tree, held: tree.pending.held_reasons(&held), rung: None };
+    let mut look = ReceiptLook {
+        tree,
+        held: tree.pending.held_reasons(&held),
+        taken: find_taken_ends(tree),
+        rung: None,
+    };
     let mut all = look.collect_all(&entries);
     let known: BTreeSet<(String, Option<String>)> =
         all.iter().map(|one| (one.message_id.clone(), one.recipient.clone())).collect();
@@ -123,6 +130,18 @@ pub(super) fn collect_receipts(tree: &Tree, selection: &SentSelection) -> Vec<Se
         all.truncate(LINES);
     }
     all
+}
+
+/// Returns the ends of what servers have taken of my logs, by the number of the store.
+fn find_taken_ends(tree: &Tree) -> HashMap<usize, u64> {
+    // The lock is not held, because a proof takes another one.
+    let logs = tree.settings.taken_logs.read().clone();
+    let mut ends = HashMap::new();
+    for (store, log) in logs {
+        let end: &mut u64 = ends.entry(store).or_default();
+        *end = log.end_offset().max(*end);
+    }
+    ends
 }
 
 /// Returns my newest accepted message.
@@ -354,7 +373,7 @@ impl ReceiptLook<'_> {
         if let Some(state) = receipt.state.filter(|_| is_proven) {
             found = JudgedState { state, since: receipt.since, reason: receipt.reason };
         }
-        if self.tree.pending.is_taken_by_link(&entry) {
+        if self.is_taken_by_server(store, &entry) {
             found.raise(DeliveryState::Delivered, None);
         }
         let provable = list_provable(store, to);
@@ -383,6 +402,14 @@ impl ReceiptLook<'_> {
         let ix = core.messages.find_message(one.entry.store(), &one.from, record)?;
         let entry = *core.messages.entry(ix);
         entry.is_live().then_some((ix, entry))
+    }
+
+    /// Returns true if the server of a link has taken this line of my log.
+    fn is_taken_by_server(&self, store: &dyn Store, entry: &IndexEntry) -> bool {
+        let at = entry.location();
+        let end = at.offset.saturating_add(at.len.into());
+        self.taken.get(&entry.store()).is_some_and(|taken| *taken >= end)
+            && store.source_path(at.source) == Some(format!("log-{}.jsonl", store.me()))
     }
 
     /// Returns true if a bell of a session of this recipient has rung for a record.

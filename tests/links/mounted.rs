@@ -121,6 +121,34 @@ fn s421_a_server_that_is_away_delays_nothing_else() {
     assert!(!doctor.stdout.contains("the link nats"), "{doctor:?}");
 }
 
+/// S1141: what the server has taken is known without a mount, at the first look of a new one, and while the server is away.
+/// Another log in the place of that one proves nothing.
+#[test]
+fn s1141_what_the_server_has_taken_stays_known() {
+    let mut server = Server::start();
+    let one = machine(&server, "");
+    let m = one.mount("alice");
+    m.ok(&write(0, 4, "alice", "bob"));
+    let delivered = |text: &str| text.matches("\tdelivered\t").count();
+    soon("the server has taken them", || delivered(&m.cat("sent.txt")) == 5);
+    drop(m);
+    let sent = || one.msgfs_out(&["--me", "alice", "sent"]).stdout;
+    assert_eq!(delivered(&sent()), 5, "without a mount");
+    server.kill();
+    let m = one.mount("alice");
+    assert_eq!(delivered(&m.cat("sent.txt")), 5, "at the first look");
+    m.ok("echo later > outbox/bob");
+    assert_eq!(delivered(&m.cat("sent.txt")), 5);
+    drop(m);
+    let log = one.store.join("log-alice.jsonl");
+    let lines = fs::read_to_string(&log).unwrap();
+    fs::write(&log, lines.lines().skip(1).map(|line| format!("{line}\n")).collect::<String>())
+        .unwrap();
+    assert_eq!(delivered(&sent()), 0, "the log is another one");
+    fs::write(&log, lines).unwrap();
+    assert_eq!(delivered(&sent()), 5);
+}
+
 /// S422: where machines may not make the stream, the link says what an admin must do, and `msgfs link create` does it.
 #[test]
 fn s422_an_admin_makes_the_stream() {

@@ -105,6 +105,7 @@ impl Bed {
             warnings: Arc::default(),
             recent_reads_file: state.join("read-last"),
             link_boards: Arc::default(),
+            taken_logs: Arc::default(),
             bell_record: None,
             find_mounted: view::MountedFinder::default(),
             search: None,

@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Dir, FileType};
+use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
 use super::line::PublishedLine;
@@ -33,7 +34,7 @@ pub enum LogLineMatch {
 }
 
 /// A line at its position in a log, for recognizing it later.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NatsLogTail {
     at: u64,
     len: usize,

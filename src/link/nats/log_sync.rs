@@ -29,8 +29,6 @@ const WRITERS: usize = 1000;
 pub struct WriterState {
     /// The end of the published log.
     pub place: SubjectPosition,
-    /// The log's last line.
-    pub tail: Option<NatsLogTail>,
     /// The published ids, if positions do not tell which lines the local log lacks.
     pub published_ids: Option<HashSet<String>>,
     /// The ids in the local log.
@@ -60,7 +58,7 @@ impl WriterState {
         } else if !replayed {
             return;
         }
-        self.tail = Some(NatsLogTail::from_line(line));
+        self.place.tail = Some(NatsLogTail::from_line(line));
         if let Some(published) = &mut self.published_ids {
             published.insert(line.id.clone());
         }
@@ -290,12 +288,6 @@ impl LogSync {
             }
         }
         (sum, behind)
-    }
-
-    /// Returns the end of the published part of each log whose lines are all published up to there.
-    pub fn list_taken(&self) -> BTreeMap<String, u64> {
-        let whole = self.writers.iter().filter(|(_, w)| w.place.odd.is_none() && w.place.end > 0);
-        whole.map(|(name, w)| (name.clone(), w.place.end)).collect()
     }
 
     fn count_waiting_lines(&mut self, name: &str) -> io::Result<u64> {

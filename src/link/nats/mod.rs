@@ -9,6 +9,7 @@
 //! - `receive`: from the stream into the logs. `publish`: from the logs into the stream.
 //! - `share`: the marks *read* on all machines of one identity. `round`: one connection for marks. `said`: the counts
 //!   of each machine. `value`: their encoding.
+//! - `taken_log`: the proof of what the server has taken.
 //! - `server`, `feed`, `direct`, `login`: the requests. `failure`: the errors, for people.
 
 mod bucket_value;
@@ -27,6 +28,7 @@ mod receive;
 mod server;
 mod state;
 pub mod subject;
+mod taken_log;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -46,6 +48,7 @@ use self::log_sync::{ConnectionRisk, LogSync};
 pub use self::mark_sync::{MarkOwner, check_mark_sync, start_mark_sync};
 use self::server::NatsConnection;
 use self::state::NatsState;
+pub use self::taken_log::NatsTakenLog;
 use super::{HealthBoard, NatsConfig};
 use crate::model::locks::Mutex;
 
@@ -294,7 +297,6 @@ impl NatsWorker {
             && carrier.logs.reopen().is_ok()
         {
             let (waiting, behind) = carrier.measure_backlog();
-            self.board.note_taken(carrier.list_taken());
             self.board
                 .update_health(|standing| (standing.waiting, standing.behind) = (waiting, behind));
         }
@@ -486,7 +488,6 @@ impl NatsWorker {
             } else {
                 (0, std::collections::BTreeMap::new())
             };
-            self.board.note_taken(carrier.list_taken());
             self.board
                 .update_health(|standing| (standing.waiting, standing.behind) = (waiting, behind));
         }

@@ -132,7 +132,7 @@ impl LogSync {
     ) -> Result<bool, NatsError> {
         let known = self.writer_mut(writer);
         let (ino, len) = stamp.map_or((0, 0), |stamp| (stamp.ino, stamp.size));
-        let rewritten = match (known.place.odd, known.tail, file) {
+        let rewritten = match (known.place.odd, known.place.tail, file) {
             (Some((was, done)), _, _) => was != ino || len < done,
             (None, Some(tail), Some(file)) => {
                 len < known.place.end || !tail.is_in(file).map_err(NatsError::disk(writer))?
@@ -240,7 +240,7 @@ impl LogSync {
                 for OutgoingLine { bytes, id } in lines {
                     let line = PublishedLine { at, bytes: &bytes, id };
                     at = line.end_offset();
-                    known.tail = Some(NatsLogTail::from_line(&line));
+                    known.place.tail = Some(NatsLogTail::from_line(&line));
                     if let Some(published) = &mut known.published_ids {
                         published.insert(line.id);
                     }

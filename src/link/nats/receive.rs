@@ -363,8 +363,7 @@ impl LogSync {
             self.risk = ConnectionRisk::None;
             for name in names {
                 // The subject counts as purged, unless its last message follows below.
-                let known = self.writer_mut(name);
-                (known.place.seq, known.tail) = (0, None);
+                self.writer_mut(name).place.seq = 0;
             }
             for stored in lasts {
                 self.verify_log(server, &stored);
@@ -385,7 +384,7 @@ impl LogSync {
             return;
         };
         known.place.end = line.end_offset();
-        known.tail = Some(NatsLogTail::from_line(&line));
+        known.place.tail = Some(NatsLogTail::from_line(&line));
         let stamp = file.as_ref().and_then(|file| Stamp::from_file(file).ok()).unwrap_or_default();
         let found = file.and_then(|file| match_line(&file, stamp.size, &line).ok());
         let compared = known.place.odd.is_some_and(|(ino, n)| ino == stamp.ino && n <= stamp.size);
@@ -414,7 +413,7 @@ fn is_continuation(
     if known.place.odd.is_some() {
         return Ok(false);
     }
-    Ok(match (known.tail, file) {
+    Ok(match (known.place.tail, file) {
         _ if line.at == 0 => true,
         (Some(tail), Some(file)) => tail.end_offset() == line.at && tail.is_in(file)?,
         (None, _) => known.place.end == line.at,
@@ -456,7 +455,7 @@ mod tests {
         let known = carrier.writer_mut("a");
         known.place =
             SubjectPosition { seq: 6, end: all.len() as u64, ..SubjectPosition::default() };
-        known.tail = Some(NatsLogTail::from_line(&tail));
+        known.place.tail = Some(NatsLogTail::from_line(&tail));
         carrier
     }
 

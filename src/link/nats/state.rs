@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::log::NatsLogTail;
 use crate::store::append_log::{AppendLog, AppendSync, read_log, split_log};
 use crate::store::fs;
 
 const LOCK: &str = "lock";
-const JOURNAL: &str = "journal.jsonl";
+pub const JOURNAL: &str = "journal.jsonl";
 
 /// The limit on the size of a journal.
 const MAX_JOURNAL: u64 = 256 << 20;
@@ -47,6 +48,9 @@ pub struct SubjectPosition {
     /// The inode and length of the local log at the last comparison, if the log is neither a beginning nor a
     /// continuation of the published one.
     pub odd: Option<(u64, u64)>,
+    /// The last published line, by which the log is recognized. Earlier builds did not save it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tail: Option<NatsLogTail>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -144,7 +148,7 @@ fn push_line(text: &mut Vec<u8>, entry: &NatsStateLine<'_>) {
 }
 
 /// Reads a journal up to its last cursor. Later lines were not finished.
-fn read_journal(path: &Path) -> io::Result<(StreamCursor, HashMap<String, SubjectPosition>)> {
+pub fn read_journal(path: &Path) -> io::Result<(StreamCursor, HashMap<String, SubjectPosition>)> {
     let (mut cursor, mut places, mut open) = (StreamCursor::default(), HashMap::new(), Vec::new());
     for line in split_log(&read_log(path, MAX_JOURNAL)?) {
         match serde_json::from_slice(line.text) {
@@ -168,6 +172,7 @@ pub fn longest_line(dir: &Path) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::link::nats::line::PublishedLine;
 
     fn all(
         places: &HashMap<String, SubjectPosition>,
@@ -185,8 +190,17 @@ mod tests {
         let (mut state, mut places) = open(dir.path());
         assert_eq!(state.cursor, StreamCursor::default());
         assert!(NatsState::open(dir.path()).unwrap().is_none(), "one at a time");
-        places.insert("a".into(), SubjectPosition { end: 7, seq: 1, odd: None });
-        places.insert("b".into(), SubjectPosition { end: 9, seq: 2, odd: Some((1, 2)) });
+        let line = PublishedLine { at: 5, bytes: b"abc\n", id: String::new() };
+        places.insert("a".into(), SubjectPosition { end: 7, seq: 1, ..SubjectPosition::default() });
+        places.insert(
+            "b".into(),
+            SubjectPosition {
+                end: 9,
+                seq: 2,
+                odd: Some((1, 2)),
+                tail: Some(NatsLogTail::from_line(&line)),
+            },
+        );
         state.cursor = StreamCursor { created: "then".into(), seq: 2, time: 5, most: 1 << 20 };
         state.save_changes(all(&places), all(&places)).unwrap();
         let kept = (state.cursor.clone(), places.clone());

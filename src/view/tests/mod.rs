@@ -120,6 +120,7 @@ fn tree(dir: &tempfile::TempDir, stores: &[Arc<Memory>], read_only: bool) -> Tre
         warnings: Arc::default(),
         recent_reads_file: dir.path().join("read-last"),
         link_boards: Arc::default(),
+        taken_logs: Arc::default(),
         bell_record: None,
         groups: crate::outbox::RecipientGroups::default(),
         find_mounted: crate::view::MountedFinder::default(),
