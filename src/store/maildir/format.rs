@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bytemuck::{Pod, Zeroable};
@@ -14,6 +15,7 @@ use rustix::fs::FileType;
 
 use super::mail::{self, MaildirMail};
 use super::names::{self, MailFolderRole};
+use super::refused::{RefusedMail, RefusedMails};
 use super::send::SendmailRuns;
 use super::settings::{MaildirMarks, MaildirSettings};
 use super::{MaildirStore, check};
@@ -124,6 +126,8 @@ pub struct MaildirFormat {
     pub(super) settings: MaildirSettings,
     /// The runs of the program that sends mail.
     pub(super) runs: SendmailRuns,
+    /// The mails that it refused.
+    pub(super) refused: RefusedMails,
     /// The ids of threads, by the hash of the id of a mail that does not begin its thread itself.
     threads: Mutex<HashMap<u64, Box<str>>>,
     /// The numbers of files that are gone and whose messages are held, and the ends of that.
@@ -135,6 +139,7 @@ impl MaildirFormat {
         Self {
             settings,
             runs: SendmailRuns::default(),
+            refused: RefusedMails::default(),
             threads: Mutex::default(),
             held: Mutex::default(),
         }
@@ -235,6 +240,14 @@ impl Format<MaildirStore> for MaildirFormat {
         Self::advice(store).first().map(Advice::to_line)
     }
 
+    fn remarks(store: &MaildirStore) -> Vec<String> {
+        let refused = store.format.refused.list_recent().into_iter();
+        let remark = |RefusedMail { to, why, .. }: RefusedMail| {
+            format!("a mail to {} was refused for good: {why}", to.join(", "))
+        };
+        refused.map(remark).collect()
+    }
+
     fn advice(store: &MaildirStore) -> Vec<Advice> {
         check::advise(store)
     }
@@ -274,12 +287,13 @@ impl FileFormat for MaildirFormat {
     fn read_record(store: &MaildirStore, at: &Location) -> Result<Record, StoreError> {
         let (mail, facts) = store.read_mail(at.source)?;
         let mut message = mail.message;
+        let note = store.describe_refusal(&message.id, at.source);
         message.id = facts.qualify(message.id).into_owned();
         let threads = store.format.threads.lock();
         if let Some(thread) = threads.get(&facts.key).filter(|_| !mail.has_thread) {
             message.thread = Some(thread.to_string());
         }
-        Ok(Record { message, claim: mail.claim, ..Record::default() })
+        Ok(Record { message, claim: mail.claim, note, ..Record::default() })
     }
 
     fn check_files(
@@ -367,6 +381,7 @@ impl FileFormat for MaildirFormat {
         let from = shown.from.unwrap_or_default().to_ascii_lowercase();
         let in_sent = copies.iter().any(|(role, _)| *role == MailFolderRole::Sent);
         let from_me = in_sent || self.settings.me.contains(&from);
+        let has_note = in_sent && self.refused.find(&shown.id).is_some();
         let to: Vec<String> = shown.to.iter().map(|to| to.to_ascii_lowercase()).collect();
         Some(FoundMessage {
             at: StoreFile::<MaildirFacts>::location(n, opened.bytes.len()),
@@ -382,11 +397,23 @@ impl FileFormat for MaildirFormat {
                 unread.filter(|_| self.settings.marks == MaildirMarks::On),
             ),
             has_parts: !shown.attachments.is_empty(),
+            has_note,
             claim: mail.claim.map(Box::new),
             idempotency_key: mail.idempotency_key.filter(|_| from_me).map(Into::into),
             in_reply_to: shown.in_reply_to.filter(|_| from_me || to_me).map(Into::into),
             ..FoundMessage::default()
         })
+    }
+
+    fn load_state(&self, dir: &Path) -> Result<(), StoreError> {
+        self.refused.keep_in(dir);
+        Ok(())
+    }
+
+    /// Returns the mails that were refused after they were reported.
+    fn messages_to_reread(&self, (): &(), table: &FileTable<MaildirFacts>) -> Vec<u32> {
+        let refused = self.refused.take_unreported().into_iter();
+        refused.flat_map(|id| find_mails(table, secure_hash64(id.as_bytes()))).collect()
     }
 
     /// Queues other files that hold the same message, so that they are reported in its place.

@@ -1,7 +1,8 @@
 //! Maildir: one mail a file, as mail programs and servers keep them (docs/formats/maildir.md).
 //!
 //! - [`mail`]: one mail. [`names`]: names of files, flags and folders. [`mod@format`]: a Maildir as files of the engine.
-//! - `mark`: flags. `compose`: the bytes of a new mail. `send`: its way. `check`: `msgfs check`.
+//! - `mark`: flags. `compose`: the bytes of a new mail. `send`: its way. `refused`: what
+//!   `sendmail` refused. `check`: `msgfs check`.
 
 mod check;
 mod compose;
@@ -10,6 +11,7 @@ pub mod mail;
 mod mark;
 pub mod names;
 mod receipts;
+mod refused;
 mod send;
 mod settings;
 
@@ -58,7 +60,9 @@ impl MaildirStore {
             attachment_rule: Some(send::check_attachments),
             ..StoreProperties::new(spec, me, &spec.dir)
         };
-        Self::new(properties, MaildirFormat::new(settings))
+        let format = MaildirFormat::new(settings);
+        properties.state.iter().for_each(|dir| format.refused.keep_in(dir));
+        Self::new(properties, format)
     }
 
     /// Reads the mail from which a message was reported, wherever it lies now.

@@ -60,12 +60,24 @@ impl MaildirStore {
     /// Returns the receipt for a recipient to whom the program sends mail. It ends with success only when it has taken
     /// the mail, and until then the mail waits, unless the program refused it.
     fn find_relay_receipt(&self, id: &str) -> Receipt {
-        if let Some(why) = self.format.runs.find_refusal(plain_id(id)) {
-            return Receipt::of_fault(DeliveryState::Refused, why);
+        if let Some(refused) = self.format.refused.find(plain_id(id)) {
+            return Receipt::of_fault(DeliveryState::Refused, refused.why);
         }
         let taken =
             || Receipt { is_tentative: true, ..Receipt::of_state(DeliveryState::Delivered, None) };
         self.format.settings.sendmail.as_ref().map_or_else(Receipt::default, |_| taken())
+    }
+
+    /// Returns the sentence about a mail of mine that the program refused, if it did.
+    pub(super) fn describe_refusal(&self, id: &str, source: u32) -> Option<String> {
+        let is_mine = self.format.file_role(&self.table.read(), source) == MailFolderRole::Sent;
+        let refused = self.format.refused.find(id).filter(|_| is_mine)?;
+        Some(format!(
+            "{} does not get it, because it was refused for good: {}\nit is not tried again: if the \
+             reason is gone, send it anew\n",
+            refused.to.join(", "),
+            refused.why
+        ))
     }
 
     /// Returns the parts that stay of the names of my copies of a mail. It is delivered under such a name.

@@ -47,8 +47,6 @@ const MAX_SAID: usize = 500;
 #[derive(Debug, Default)]
 pub(super) struct SendmailRuns {
     running: Mutex<HashMap<String, Receiver<io::Result<Output>>>>,
-    /// The reasons for which the program refused mails when it was last asked.
-    refused: Mutex<HashMap<String, String>>,
 }
 
 /// Fails if attachments are too large for a mail.
@@ -75,6 +73,11 @@ impl MessageAppender for MaildirStore {
 
     fn is_registered(&self, address: &str) -> bool {
         matches!(self.find_route(address), Ok(Some(_)))
+    }
+
+    fn preview_message(&self, prepared: &PreparedRecord) -> Option<Message> {
+        let mail = mail::parse_mail(prepared.bytes.as_bytes(), "", Timestamp::now()).ok()?;
+        Some(Message { thread: Some(prepared.thread.clone()), ..mail.message })
     }
 
     /// Prepares one mail for all recipients. It writes nothing.
@@ -139,10 +142,11 @@ impl MessageAppender for MaildirStore {
     }
 
     fn check_appendable(&self, bytes: u64) -> Result<(), StoreError> {
-        fs::check_free_space(self.dir(), bytes.saturating_mul(3))
+        fs::check_room_for_files(self.dir(), bytes.saturating_mul(3), 3)
     }
 
-    /// Keeps a copy of a mail, and delivers it. The program that sends mail gets some time. Then the mail is busy.
+    /// Keeps a copy of a mail, and delivers it. The program that sends mail gets some time. Then the mail is busy. What
+    /// the program refuses is done, too: only the copy stays.
     fn append_record(&self, prepared: &PreparedRecord) -> Result<(), StoreError> {
         let bytes = prepared.bytes.as_bytes();
         let mail = mail::parse_mail(bytes, "", Timestamp::now());
@@ -165,9 +169,19 @@ impl MessageAppender for MaildirStore {
         else {
             return Ok(());
         };
+        let io = |e| StoreError::io(self.dir(), e);
+        if self.format.refused.check(&prepared.id).map_err(io)? {
+            return Ok(());
+        }
         let mut command = Command::new(program);
-        command.args(["-i", "-f", self.me(), "--"]).args(remote);
-        self.format.runs.send(&prepared.id, bytes, command)
+        command.args(["-i", "-f", self.me(), "--"]).args(&remote);
+        match self.format.runs.run(&prepared.id, bytes, command) {
+            Err(StoreError::Refused(why)) => {
+                self.note_change(&self.dir().join(self.sent_folder()).join("cur").join(&name));
+                self.format.refused.note(&prepared.id, &remote, why).map_err(io)
+            }
+            done => done,
+        }
     }
 }
 
@@ -300,23 +314,10 @@ fn read_attachment(file: &DraftAttachment) -> Result<(String, Vec<u8>), StoreErr
 }
 
 impl SendmailRuns {
-    /// Returns the reason for which the program refused a mail when it was last asked, if it did.
-    pub fn find_refusal(&self, id: &str) -> Option<String> {
-        self.refused.lock().get(id).cloned()
-    }
-
-    /// Has the program take a mail, or goes on with an earlier run. Remembers if it refused the mail.
-    fn send(&self, id: &str, bytes: &[u8], command: Command) -> Result<(), StoreError> {
-        let done = self.run(id, bytes, command);
-        let mut refused = self.refused.lock();
-        if let Err(StoreError::Refused(why)) = &done {
-            refused.insert(id.to_owned(), why.clone());
-        } else {
-            refused.remove(id);
-        }
-        done
-    }
-
+    /// Has the program take a mail, or goes on with an earlier run.
+    ///
+    /// # Errors
+    /// [`StoreError::Busy`] if it has not finished or says to try later, [`StoreError::Refused`] if it takes it never.
     fn run(&self, id: &str, bytes: &[u8], mut command: Command) -> Result<(), StoreError> {
         let earlier = self.running.lock().remove(id);
         let run = if let Some(run) = earlier {

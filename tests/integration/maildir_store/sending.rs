@@ -58,7 +58,8 @@ fn s811_answer() {
     m.ok("test $(ls threads/m1@example.org | wc -l) = 2");
 }
 
-/// S807, S1096: other mail goes to the program. Its status decides, and while it hangs, other mail goes.
+/// S807, S1096: other mail goes to the program. Its status decides, and while it hangs, other mail goes. What it refused
+/// is not tried again, also after a remount, and a note says so.
 #[test]
 fn s807_sendmail() {
     let bed = Bed::new();
@@ -88,9 +89,45 @@ fn s807_sendmail() {
     let line = m.sh("grep gone@x.example sent.txt").stdout;
     assert!(line.contains("\trefused\t"), "{line}");
     assert!(m.sh("grep hang@x.example sent.txt").stdout.contains("\twaiting\t"));
+    let warnings = || m.sh("cat $(ls sent/*/*.warning) | grep -v '^waits for hang'").stdout;
+    let note = warnings();
+    assert!(
+        note.starts_with("gone@x.example does not get it, because it was refused for good: "),
+        "{note}"
+    );
+    assert!(note.contains("no such user\nit is not tried again: "), "{note}");
     let wait = ["--wait-for", "delivered", "--timeout", "60s", "lost again"];
     let out = bed.msgfs_out(&[&["--me", "anna", "send", "gone@x.example"], &wait[..]].concat());
     assert!(out.code() == Some(1) && out.stderr.contains("no such user"), "{out:?}");
+    let refused = || fs::read_to_string(&log).unwrap().matches("gone@x.example").count();
+    assert_eq!(refused(), 2);
+    let seen = note.clone() + &note;
+    drop(m);
+    let m = bed.mount("anna");
+    let shown = m.sh("cat $(ls sent/*/*.warning) | grep -v '^waits for hang'").stdout;
+    assert_eq!((shown, refused()), (seen, 2));
+    // A command that only looks, without a mount, knows it, too.
+    drop(m);
+    let out = bed.msgfs_out(&["--me", "anna", "sent"]);
+    assert_eq!(out.stdout.matches("gone@x.example\trefused\t").count(), 2, "{out:?}");
+}
+
+/// S1096: a mail that `sendmail` refuses slowly has its note, too, and a mail to two has one for both.
+#[test]
+fn s1096_refused_late() {
+    let bed = Bed::new();
+    let program = bed.path("sendmail");
+    fs::write(&program, "#!/bin/sh\nsleep 1\necho 'not today' >&2\nexit 69\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let place = Place::new(&bed, &format!("sendmail = \"{}\"\n", program.display()));
+    let m = bed.mount("anna");
+    m.ok("printf 'To: eve@x.example, bob@localhost, dan@x.example\\n\\nhello\\n' > outbox/x");
+    soon("it is refused", || m.sh("grep -c '\trefused\t' sent.txt").stdout.trim() == "2");
+    assert_eq!(place.names("bob/new").len(), 1, "who can get it has it");
+    assert!(m.sh("grep bob@localhost sent.txt").stdout.contains("\tdelivered\t"));
+    let note = m.ok("cat sent/*/*.warning");
+    assert!(note.starts_with("dan@x.example, eve@x.example does not get it, because "), "{note}");
+    assert!(m.cat("status.txt").contains("not today"), "{}", m.cat("status.txt"));
 }
 
 /// S808: what cannot go is refused at once, with the reason.

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::io;
+use std::path::Path;
 
 use rustix::fs::FileType;
 
@@ -283,6 +284,14 @@ pub trait FileFormat: Format<FileStore<Self>> + std::fmt::Debug {
         verify: ClaimVerifier<'_>,
         report: ViolationReporter<'_>,
     ) -> Result<(), StoreError>;
+
+    /// Reads the format's own state, which another process may write.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    fn load_state(&self, _dir: &Path) -> Result<(), StoreError> {
+        Ok(())
+    }
 
     /// Returns the messages that must be read again although their files did not change.
     fn messages_to_reread(

@@ -16,7 +16,8 @@ use crate::store::{
 
 impl<F: FileFormat> Engine for FileStore<F> {
     fn load_reader_state(&self, dir: &Path) -> Result<(), StoreError> {
-        self.reader.tamper_log.load_notes(dir)
+        self.reader.tamper_log.load_notes(dir)?;
+        self.format.load_state(dir)
     }
 
     fn scan_sources(

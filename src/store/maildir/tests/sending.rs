@@ -222,9 +222,16 @@ fn the_program_gets_the_mail_and_its_answer_counts() {
     assert_eq!(mails, prepared.bytes.repeat(3));
     assert_eq!(place.names("box/.Sent/cur").len(), 1);
 
-    let store = with_program(&place, "echo 'no such user' >&2; exit 67");
-    let why = append(&store, &prepared).unwrap_err();
-    assert!(matches!(&why, StoreError::Refused(why) if why.contains("no such user")), "{why}");
+    // What it refused is done, also if there is no state in which that is kept.
+    let script = format!("echo >>{}; echo 'no such user' >&2; exit 67", log.display());
+    let store = with_program(&place, &script);
+    for _ in 0..2 {
+        append(&store, &prepared).unwrap();
+        let refused = store.format.refused.find(&prepared.id).unwrap();
+        assert_eq!(refused.to, ["bob@y", "eve@x.example"]);
+        assert!(refused.why.contains("no such user"), "{}", refused.why);
+    }
+    assert_eq!(std::fs::read_to_string(&log).unwrap().lines().count(), 4, "it ran once");
 }
 
 #[test]
