@@ -290,13 +290,23 @@ pub fn read_limited(file: File, limit: u64) -> io::Result<Vec<u8>> {
 /// # Errors
 /// `EROFS` or `ENOSPC`.
 pub fn check_free_space(dir: &Path, bytes: u64) -> Result<(), StoreError> {
+    check_room_for_files(dir, bytes, 0)
+}
+
+/// Fails unless a file system takes writes and has room for this many new files of so many bytes in all. Each of them, and
+/// the folder that it may need, begins a block of its own.
+///
+/// # Errors
+/// `EROFS` or `ENOSPC`.
+pub fn check_room_for_files(dir: &Path, bytes: u64, files: u64) -> Result<(), StoreError> {
     let failed = |code| Err(StoreError::io(dir, io::Error::from_raw_os_error(code)));
     let Ok(fs) = rustix::fs::statvfs(dir) else { return Ok(()) };
     if fs.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY) {
         return failed(libc::EROFS);
     }
     let blocks = if rustix::process::geteuid().is_root() { fs.f_bfree } else { fs.f_bavail };
-    if fs.f_blocks > 0 && blocks.saturating_mul(fs.f_frsize) < bytes {
+    let needed = bytes.saturating_add(fs.f_frsize.saturating_mul(2 * files));
+    if fs.f_blocks > 0 && blocks.saturating_mul(fs.f_frsize) < needed {
         return failed(libc::ENOSPC);
     }
     Ok(())

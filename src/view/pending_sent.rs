@@ -108,8 +108,9 @@ impl PendingSent {
         let mut files = Vec::new();
         for held in self.held_messages() {
             let Some((store, message)) = self.preview_message(&held) else { continue };
-            // The records of one message to several recipients differ in nothing but their ids.
-            let common = (store, Message { id: String::new(), ..message.clone() });
+            // The records of one message to several recipients differ in nothing but their ids and the threads that
+            // they begin.
+            let common = (store, Message { id: String::new(), thread: None, ..message.clone() });
             if seen.contains(&common) || self.is_shown(store, &message) {
                 continue;
             }

@@ -52,13 +52,13 @@ pub use key::read_public_key as public_key;
 
 use super::engine::files::{FileStore, StoreFile};
 use super::{
-    Location, PartContent, PartReader, Record, Store, StoreError, StoreKeys, StoreProperties,
-    StoreSpec, ThreadScheme, fs,
+    Location, PartContent, PartReader, PreparedRecord, Record, Store, StoreError, StoreKeys,
+    StoreProperties, StoreSpec, ThreadScheme, fs,
 };
-use crate::model::{Message, Seed, Timestamp, sanitize_line};
+use crate::model::{Attachment, DraftAttachment, Message, Seed, Timestamp, sanitize_line};
 use format::AgentAzallFormat;
 use group_index::GroupIndex;
-use layout::MailboxFolder;
+use layout::{LetterPath, MailboxFolder};
 use letter::{LetterFacts, MAX_FILE, ParsedLetter};
 
 /// A mailbox that one agent reads and writes.
@@ -175,19 +175,32 @@ impl AgentAzall {
 
     /// Reads a message for [`MessageReader::read_record`].
     fn read_message(&self, at: &Location) -> Result<Record, StoreError> {
-        let (parsed, file, id) = self.reread_message(at.source)?;
+        let (mut parsed, file, id) = self.reread_message(at.source)?;
         let attachments = attachments::list_attachments(
             self.open_attachments_dir(&file)?.as_ref(),
             &parsed,
             &self.format.digests,
         )
         .map_err(|e| StoreError::io(&self.mailbox_dir().join(file.path()), e))?;
+        let (body_if_valid, claim) =
+            (parsed.content.body_if_valid.take(), parsed.content.claim.take());
+        let message = Message { id, attachments, ..self.build_message(parsed) };
+        let note = match format::parse_folder(&file.folder) {
+            Some(MailboxFolder::Sent) => self.render_link_refusals(&message),
+            Some(folder) if folder.is_waiting() => self.describe_waiting(&file.path()),
+            _ => None,
+        };
+        Ok(Record { note, message, body_if_valid, claim, ..Record::default() })
+    }
+
+    /// Builds a message of what its file alone says.
+    fn build_message(&self, parsed: ParsedLetter) -> Message {
         let reading = parsed.content;
         let to = letter::merge_recipients(&reading.to, &[]);
         let everybody = letter::merge_recipients(&reading.to, &reading.cc);
         let subject = reading.subject.as_deref().unwrap_or_default();
         let thread = letter::derive_thread(subject, &parsed.from, &everybody, &self.format.me);
-        let message = Message {
+        Message {
             from: Some(parsed.from).filter(|from| !from.is_empty()),
             cc: everybody.into_iter().filter(|address| !to.contains(address)).collect(),
             to,
@@ -195,23 +208,25 @@ impl AgentAzall {
             subject: reading.subject,
             thread: Some(thread),
             in_reply_to: reading.in_reply_to,
-            id,
-            attachments,
             body: reading.body,
             ..Message::default()
-        };
-        let note = match format::parse_folder(&file.folder) {
-            Some(MailboxFolder::Sent) => self.render_link_refusals(&message),
-            Some(folder) if folder.is_waiting() => self.describe_waiting(&file.path()),
-            _ => None,
-        };
-        Ok(Record {
-            note,
-            message,
-            body_if_valid: reading.body_if_valid,
-            claim: reading.claim,
-            ..Record::default()
-        })
+        }
+    }
+
+    /// Returns a prepared letter as it will be shown.
+    fn preview_prepared(&self, prepared: &PreparedRecord) -> Message {
+        let day = date::format_local_day(Timestamp::now(), self.zone());
+        let place = LetterPath { day: &day, folder: MailboxFolder::Outbox, stem: &prepared.id };
+        let (me, zone) = (self.format.me.as_str(), self.zone());
+        let bytes = prepared.bytes.as_bytes();
+        let parsed = letter::parse_letter(bytes, &fs::Stamp::default(), &place, (me, zone));
+        let file = |file: &DraftAttachment| Attachment::new(&*file.name, file.size as usize);
+        Message {
+            id: parsed.id.clone(),
+            thread: Some(prepared.thread.clone()),
+            attachments: prepared.files.iter().map(file).collect(),
+            ..self.build_message(parsed)
+        }
     }
 
     /// Returns the lines for [`Store::health`].

@@ -5,7 +5,7 @@ use std::io;
 use super::layout::MailboxFolder;
 use super::write::{self, OutgoingLetter};
 use super::{AgentAzall, date, deliver, key, layout, letter, names, new_files, text};
-use crate::model::{DeliveryState, Draft, Timestamp, reply_subject, sanitize_line};
+use crate::model::{DeliveryState, Draft, Message, Timestamp, reply_subject, sanitize_line};
 use crate::store::engine::files::{
     self,
     unread::{MAILBOXES, UnreadRules},
@@ -70,6 +70,10 @@ impl crate::store::MessageAppender for AgentAzall {
 
     fn may_be_id(&self, id: &str) -> bool {
         id.len() == 12 && id.bytes().all(|b| b.is_ascii_hexdigit())
+    }
+
+    fn preview_message(&self, prepared: &PreparedRecord) -> Option<Message> {
+        Some(self.preview_prepared(prepared))
     }
 
     fn prepare_records(
@@ -158,7 +162,7 @@ impl crate::store::MessageAppender for AgentAzall {
             }
         }
         // The text goes to the outbox and to each recipient.
-        fs::check_free_space(folder, bytes.saturating_mul(2))
+        fs::check_room_for_files(folder, bytes.saturating_mul(2), 2)
     }
 
     /// Puts a record into today's `outbox/` unless it is in the mailbox already, and delivers it as far as possible

@@ -5,18 +5,22 @@ use std::time::Duration;
 
 use super::AmpStore;
 use super::attachments::{self, AmpAttachmentFile};
-use super::envelope::{self, AmpMessage};
+use super::envelope::{self, AmpMessage, AttachmentRef};
+use super::facts::{self, AmpFacts};
 use super::format::{self, AmpFlag, AmpMailFolder, AmpTableFacts, BY_CONTENT, message_file_stem};
 use super::limits::{FILE_BYTES, is_over_limit};
+use super::multicast::AmpMulticast;
 use super::references::{begun_thread_id, resolve_reply_id};
 use super::roster::Roster;
-use super::{facts, injection, verify};
-use crate::model::{Message, Timestamp, qualify_id};
+use super::{injection, verify};
+use crate::model::{Attachment, DraftAttachment, Message, Timestamp, qualify_id};
 use crate::store::atomic_file::FileSlot;
 use crate::store::confined;
 use crate::store::engine::files::{self, FileFlags, FileTable, StoreFile};
 use crate::store::fs::Stamp;
-use crate::store::{Location, PartContent, PartReader, Record, Store as _, StoreError, StoreMarks};
+use crate::store::{
+    Location, PartContent, PartReader, PreparedRecord, Record, Store as _, StoreError, StoreMarks,
+};
 
 /// The number of tries for a file in writing, and the pause between them.
 const TRIES: u32 = 10;
@@ -103,6 +107,25 @@ impl AmpStore {
             roster,
             &self.format.digests,
         );
+        let note = self.describe_relay(&place.file.folder, stored, &facts);
+        let message = Message {
+            id: qualify_id(stored.id.clone(), place.twin.as_ref()).into_owned(),
+            thread: Some(begun_thread_id(&stored.id, place.twin.as_ref()).into_owned()),
+            warnings: collect_warnings(
+                stored,
+                (&place.file.facts, place.replay_of.as_deref()),
+                &bodies.body,
+            ),
+            attachments: pieces.into_iter().map(|p| p.attachment).collect(),
+            ..self.build_message(stored, facts, bodies.body)
+        };
+        let claim = verify::extract_claim(stored, key, &also_to).ok().flatten();
+        let body_if_valid = bodies.body_if_valid;
+        Record { message, body_if_valid, claim, note, ..Record::default() }
+    }
+
+    /// Builds a message of what its file alone says.
+    fn build_message(&self, stored: &AmpMessage<'_>, facts: AmpFacts, body: String) -> Message {
         let mut extra = Vec::new();
         if let Some(kind) = stored.kind.as_deref().filter(|k| !k.is_empty()) {
             extra.push(("Type", kind.to_owned()));
@@ -111,25 +134,41 @@ impl AmpStore {
         {
             extra.push(("Priority", priority.to_owned()));
         }
-        let note = self.describe_relay(&place.file.folder, stored, &facts);
-        let id = qualify_id(stored.id.clone(), place.twin.as_ref());
-        let message = Message {
+        Message {
             to: facts.recipients,
-            cc: Vec::new(),
             time: facts.time,
             subject: stored.subject.as_deref().filter(|s| !s.is_empty()).map(str::to_owned),
             extra,
-            thread: Some(begun_thread_id(&stored.id, place.twin.as_ref()).into_owned()),
             in_reply_to: facts.answers.map(|id| resolve_reply_id(&self.table.read(), id)),
-            id: id.into_owned(),
-            warnings: collect_warnings(stored, place, &bodies.body),
-            attachments: pieces.into_iter().map(|p| p.attachment).collect(),
-            body: bodies.body,
+            body,
             from: Some(facts.from),
+            ..Message::default()
+        }
+    }
+
+    /// Returns a prepared message as it will be shown. The message to the first recipient stands for those to all.
+    pub(super) fn preview_prepared(&self, prepared: &PreparedRecord) -> Option<Message> {
+        let stored = envelope::parse(prepared.bytes.as_bytes()).ok()?;
+        let now = Timestamp::now();
+        let stamp = Stamp { mtime: i128::from(now.millis()) * 1_000_000, ..Stamp::default() };
+        let facts = facts::collect_facts(&stored, &stamp, now);
+        let roster = self.format.home.recent_roster().ok()?;
+        let also_to = roster.alternate_addresses(&facts.to);
+        let key = roster.find_key(&facts.from);
+        let body = verify::choose_bodies(&stored, key.as_ref(), &also_to).body;
+        let several = AmpMulticast::from_stored(&stored, &facts);
+        let file = |(file, piece): (&DraftAttachment, &AttachmentRef<'_>)| {
+            Some(Attachment::new(piece.filename.as_deref()?, file.size as usize))
         };
-        let claim = verify::extract_claim(stored, key, &also_to).ok().flatten();
-        let body_if_valid = bodies.body_if_valid;
-        Record { message, body_if_valid, claim, note, ..Record::default() }
+        let begins = several.as_ref().filter(|_| prepared.thread == prepared.id);
+        let first = facts.recipients.first().zip(several.as_ref());
+        Some(Message {
+            id: first.map_or_else(|| prepared.id.clone(), |(to, all)| all.message_id_for(to)),
+            thread: Some(begins.map_or_else(|| prepared.thread.clone(), AmpMulticast::thread_id)),
+            warnings: collect_warnings(&stored, (&facts.table_facts, None), &body),
+            attachments: prepared.files.iter().zip(&stored.attachments).filter_map(file).collect(),
+            ..self.build_message(&stored, facts, body)
+        })
     }
 }
 
@@ -212,19 +251,23 @@ fn find_replayed_id(
     message_file_stem(table.name(first)).map(str::to_owned)
 }
 
-fn collect_warnings(stored: &AmpMessage<'_>, place: &AmpSourceFile, body: &str) -> Vec<String> {
+/// Returns the warnings about a message, by its facts and the id under which it came first.
+fn collect_warnings(
+    stored: &AmpMessage<'_>,
+    (kept, replay_of): (&AmpTableFacts, Option<&str>),
+    body: &str,
+) -> Vec<String> {
     let subject = stored.subject.as_deref().unwrap_or_default();
     let names: Vec<&str> =
         stored.attachments.iter().filter_map(|a| a.filename.as_deref()).collect();
     let found = injection::detect_injections(&format!("{subject}\n{body}"), &names);
     let mut out: Vec<String> = found.into_iter().map(str::to_owned).collect();
-    let kept = place.file.facts;
     let also = [
         (kept.has_flag(AmpFlag::Expired), "expired"),
         (kept.has_flag(AmpFlag::Future), "future date"),
         (is_over_limit(stored), "over limit"),
     ];
     out.extend(also.into_iter().filter(|(is, _)| *is).map(|(_, word)| word.to_owned()));
-    out.extend(place.replay_of.as_ref().map(|id| format!("replay of {id}")));
+    out.extend(replay_of.map(|id| format!("replay of {id}")));
     out
 }

@@ -381,6 +381,10 @@ impl crate::store::MessageAppender for AmpStore {
         }
     }
 
+    fn preview_message(&self, prepared: &PreparedRecord) -> Option<Message> {
+        self.preview_prepared(prepared)
+    }
+
     fn prepare_records(
         &self,
         draft: &Draft,
@@ -394,7 +398,7 @@ impl crate::store::MessageAppender for AmpStore {
         let dir = &self.properties.dir;
         check_creatable(dir, &["messages", "sent"])?;
         // Every message is stored twice.
-        fs::check_free_space(dir, bytes.saturating_mul(2))
+        fs::check_room_for_files(dir, bytes.saturating_mul(2), 2)
     }
 
     /// Appends and delivers a prepared message. A repeated call does only the missing steps.

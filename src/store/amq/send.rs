@@ -10,7 +10,7 @@ use serde_json::json;
 use super::AmqStore;
 use super::format::AmqFormat;
 use super::message::{self, AmqMessage, FILE_BYTES, KINDS, PRIORITIES, check_word};
-use crate::model::{self, Draft, plain_id, reply_subject, sanitize_line};
+use crate::model::{self, Draft, Message, plain_id, reply_subject, sanitize_line};
 use crate::store::digest::secure_hash64;
 use crate::store::engine::files::{OpenFolder, PlaceOutcome, StoreFile};
 use crate::store::{
@@ -56,6 +56,10 @@ impl MessageAppender for AmqStore {
     }
 
     /// Prepares one message for all recipients. It writes nothing.
+    fn preview_message(&self, prepared: &PreparedRecord) -> Option<Message> {
+        message::parse(prepared.bytes.as_bytes()).ok().map(|read| read.message)
+    }
+
     fn prepare_records(
         &self,
         draft: &Draft,
@@ -124,7 +128,7 @@ impl MessageAppender for AmqStore {
     fn check_appendable(&self, bytes: u64) -> Result<(), StoreError> {
         let dir = &self.properties.dir;
         // The message goes to the recipient and to my own folder.
-        fs::check_free_space(dir, bytes.saturating_mul(2))
+        fs::check_room_for_files(dir, bytes.saturating_mul(2), 2)
     }
 
     /// Writes a message into the mailboxes of all recipients, and my copy into `outbox/sent`.

@@ -249,6 +249,8 @@ fn sent_once_to_everybody_however_often() {
     let books = Book::scanned(&alice);
     let one = books.one(&made.id);
     assert!(one.from_me && !one.to_me && one.read.is_none() && books.messages.len() == 1);
+    let shown = alice.read_record(&one.at).unwrap().message;
+    assert_eq!(alice.preview_message(&made), Some(shown));
     assert_eq!(one.valid(), Some(true));
     for (to, why) in [("Bob", "not a handle"), ("dave", "no mailbox")] {
         let refused = prepare(&alice, &draft(&[to], "hi")).unwrap_err();
