@@ -35,8 +35,8 @@ pub enum AnswerScheme {
 pub struct NextAnswerRule {
     /// True if only unsigned messages answer so.
     pub unsigned_only: bool,
-    /// A function that returns true if a message with the second id can answer one with the first.
-    pub fits: fn(&str, &str) -> bool,
+    /// A function that returns true if a message with the second id can answer one with the first; `None` if each can.
+    pub fits: Option<fn(&str, &str) -> bool>,
 }
 
 /// The properties of a store, which do not change as long as it is open. A format sets those in which it differs from

@@ -11,6 +11,9 @@ use crate::index::{IndexEntry, IndexTables, MsgIx};
 use crate::model::{SignatureState, Timestamp};
 use crate::store::{AnswerScheme, NextAnswerRule, Store};
 
+/// A thread is short if it has at most this part of the messages that are to be looked through instead.
+const SHORT: usize = 16;
+
 /// A message that answers one of mine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
@@ -117,7 +120,7 @@ impl Question {
         let mut found = match store.properties().answers {
             AnswerScheme::Untold => return Ok(Vec::new()),
             AnswerScheme::Named => BTreeSet::new(),
-            AnswerScheme::NamedOrNext(rule) => find_next_answers(tree, &core, store, (self, &rule)),
+            AnswerScheme::NamedOrNext(rule) => find_next_answers(&core, store, (self, &rule)),
         };
         found.extend(find_named_answers(&core, self));
         found.retain(|ix| is_accepted(tree, &core, store, self, *ix));
@@ -149,67 +152,96 @@ fn find_named_answers(core: &IndexTables, question: &Question) -> BTreeSet<MsgIx
     found
 }
 
-/// A later message of mine in the thread of a question: its position, its time, and its recipients.
-type LaterQuestion = (MsgIx, Timestamp, Vec<String>);
+/// The messages of a thread behind a question, until each of its recipients was asked again.
+struct LaterMessages {
+    /// Those of the recipients that name no id, in order.
+    candidates: Vec<MsgIx>,
+    /// For each recipient, my later questions and their times, in order.
+    asked_again: Vec<Vec<(MsgIx, Timestamp)>>,
+}
 
 /// Returns the messages of the thread that name no id and answer the question because it is the newest one to their
 /// writers before them.
 fn find_next_answers(
-    tree: &Tree,
     core: &IndexTables,
     store: &dyn Store,
     (question, rule): (&Question, &NextAnswerRule),
 ) -> BTreeSet<MsgIx> {
-    let (candidates, later) = walk_thread(tree, core, question);
+    let LaterMessages { candidates, asked_again } = find_later_messages(core, question);
     let fits = |asked: MsgIx, answer: MsgIx| {
         let id = |ix| core.messages.id(core.messages.entry(ix));
-        (rule.fits)(&id(asked), &id(answer))
+        rule.fits.is_none_or(|fits| fits(&id(asked), &id(answer)))
     };
     let is_answer = |ix: &MsgIx| {
         let entry = core.messages.entry(*ix);
         let (from, latest) = (core.messages.sender(entry), latest_time(store, entry));
         let is_unsigned = || core.trust.signature(&core.messages, entry) == SignatureState::None;
-        let answers_later = |(asked, time, to): &LaterQuestion| {
-            *time <= latest && is_among(to, from) && fits(*asked, *ix)
-        };
+        let own = question.to.iter().position(|to| is_same_address(to, from));
+        let before = own.and_then(|n| asked_again.get(n)).into_iter().flatten();
+        let mut before = before.take_while(|(_, time)| *time <= latest);
         question.time <= latest
             && fits(question.ix, *ix)
             && (!rule.unsigned_only || is_unsigned())
-            && !later.iter().any(answers_later)
+            && !before.any(|(asked, _)| fits(*asked, *ix))
     };
     candidates.into_iter().filter(is_answer).collect()
 }
 
-/// Returns the messages of a question's recipients that name no id, and my later questions, from the thread behind the
-/// question. It goes on until each recipient was asked again.
-fn walk_thread(
-    tree: &Tree,
-    core: &IndexTables,
-    question: &Question,
-) -> (Vec<MsgIx>, Vec<LaterQuestion>) {
+/// Finds the messages of the thread behind a question. A long thread is not looked through: only what I wrote and got
+/// since then.
+fn find_later_messages(core: &IndexTables, question: &Question) -> LaterMessages {
     // A message that tells only the second of its time may stand before a question of the same second.
     let begin = Timestamp::from_secs(question.time.secs());
     let thread = core.messages.entry(question.ix).thread();
-    let (thread, before) = tree.lists.thread_messages_since(core, thread, begin);
-    let (mut candidates, mut later) = (Vec::new(), Vec::new());
-    let mut waiting = question.to.clone();
-    for ix in thread.iter().skip(before).copied() {
+    let [to_me, from_me] = [core.messages.to_me_list(), core.messages.from_me_list()].map(|list| {
+        let is_before = |ix: &MsgIx| core.messages.name_time(core.messages.entry(*ix)) < begin;
+        list.get(list.partition_point(is_before)..).unwrap_or_default()
+    });
+    let few = (to_me.len() + from_me.len()) / SHORT;
+    let short = core.threads.short_thread_since(&core.messages, thread, begin, few);
+    let (to_me, from_me) = short.as_deref().map_or((to_me, from_me), |all| (all, all));
+    let is_shown = |ix: &MsgIx| {
+        let entry = core.messages.entry(*ix);
+        entry.thread() == thread && entry.is_live() && !core.messages.is_copy(*ix)
+    };
+    let (asked_again, end) = find_later_questions(core, question, from_me, is_shown);
+    let is_candidate = |ix: &MsgIx| {
+        is_shown(ix)
+            && is_among(&question.to, core.messages.sender(core.messages.entry(*ix)))
+            && !core.messages.names_answered_id(*ix)
+    };
+    let is_in_time =
+        |ix: &MsgIx| end.is_none_or(|end| core.messages.compare_order(*ix, end).is_le());
+    let candidates = to_me.iter().copied().take_while(is_in_time).filter(is_candidate).collect();
+    LaterMessages { candidates, asked_again }
+}
+
+/// Returns my later questions to each recipient of a question, and the one after which each was asked again.
+fn find_later_questions(
+    core: &IndexTables,
+    question: &Question,
+    from_me: &[MsgIx],
+    is_shown: impl Fn(&MsgIx) -> bool,
+) -> (Vec<Vec<(MsgIx, Timestamp)>>, Option<MsgIx>) {
+    let mut asked_again = vec![Vec::new(); question.to.len()];
+    let mut missing = question.to.len();
+    for ix in from_me.iter().copied().filter(is_shown) {
         let entry = core.messages.entry(ix);
-        if is_among(&question.to, core.messages.sender(entry))
-            && !core.messages.names_answered_id(ix)
-        {
-            candidates.push(ix);
+        if !entry.is_from_me() || !core.messages.compare_order(question.ix, ix).is_lt() {
+            continue;
         }
-        if entry.is_from_me() && core.messages.compare_order(question.ix, ix).is_lt() {
-            let to = list_recipients(core, ix);
-            waiting.retain(|one| !is_among(&to, one));
-            later.push((ix, core.messages.name_time(entry), to));
-            if waiting.is_empty() {
-                break;
+        let to = list_recipients(core, ix);
+        for (one, again) in question.to.iter().zip(&mut asked_again) {
+            if is_among(&to, one) {
+                missing -= usize::from(again.is_empty());
+                again.push((ix, core.messages.name_time(entry)));
             }
         }
+        if missing == 0 {
+            return (asked_again, Some(ix));
+        }
     }
-    (candidates, later)
+    (asked_again, None)
 }
 
 /// Returns the latest time at which a message may have been written.

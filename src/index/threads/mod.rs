@@ -230,8 +230,19 @@ impl ThreadTable {
         self.thread_messages_since(messages, thread, Timestamp::from_millis(i64::MIN))
     }
 
-    /// Returns those whose names have this time or a later one.
-    pub fn thread_messages_since(
+    /// Returns those whose names have this time or a later one; `None` if the thread has more than `most` messages.
+    pub fn short_thread_since(
+        &self,
+        messages: &MessageTable,
+        thread: ThreadIx,
+        since: Timestamp,
+        most: usize,
+    ) -> Option<Vec<MsgIx>> {
+        let is_short = self.thread_chain(messages, thread).nth(most).is_none();
+        is_short.then(|| self.thread_messages_since(messages, thread, since))
+    }
+
+    fn thread_messages_since(
         &self,
         messages: &MessageTable,
         thread: ThreadIx,

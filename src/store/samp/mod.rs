@@ -178,7 +178,7 @@ impl LineFormat for Samp {
             answers: AnswerScheme::NamedOrNext(NextAnswerRule {
                 // The reference does not sign, and names no record that it answers.
                 unsigned_only: true,
-                fits: |_, _| true,
+                fits: None,
             }),
             attachment_rule: Some(files::check_attachments),
             ..StoreProperties::new(spec, me, dir)

@@ -69,7 +69,7 @@ impl Ssot {
             uses_roles: spec.roles == Roles::Verify,
             answers: AnswerScheme::NamedOrNext(NextAnswerRule {
                 unsigned_only: false,
-                fits: vocabulary::can_answer,
+                fits: Some(vocabulary::can_answer),
             }),
             // The file also has the envelope, and is printed with blanks.
             max_body: (envelope::FILE_BYTES / 2) as u64,

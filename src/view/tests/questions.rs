@@ -65,7 +65,7 @@ fn what_names_nothing_answers_the_newest_question_before_it() {
     memory.about.threads = crate::store::ThreadScheme::Ids;
     memory.about.answers = AnswerScheme::NamedOrNext(NextAnswerRule {
         unsigned_only: true,
-        fits: |_, answer| answer != "a3",
+        fits: Some(|_, answer| answer != "a3"),
     });
     let bed = bed(vec![memory]);
     assert_eq!([bed.answers("q1"), bed.answers("q2")], [["a1"], ["a2"]]);
