@@ -205,14 +205,15 @@ fn find_later_messages(core: &IndexTables, question: &Question) -> LaterMessages
         entry.thread() == thread && entry.is_live() && !core.messages.is_copy(*ix)
     };
     let (asked_again, end) = find_later_questions(core, question, from_me, is_shown);
+    let to_me = end.map_or(to_me, |end| {
+        let is_before = |ix: &MsgIx| core.messages.compare_order(*ix, end).is_le();
+        to_me.get(..to_me.partition_point(is_before)).unwrap_or_default()
+    });
     let is_candidate = |ix: &MsgIx| {
-        is_shown(ix)
-            && is_among(&question.to, core.messages.sender(core.messages.entry(*ix)))
+        is_among(&question.to, core.messages.sender(core.messages.entry(*ix)))
             && !core.messages.names_answered_id(*ix)
     };
-    let is_in_time =
-        |ix: &MsgIx| end.is_none_or(|end| core.messages.compare_order(*ix, end).is_le());
-    let candidates = to_me.iter().copied().take_while(is_in_time).filter(is_candidate).collect();
+    let candidates = to_me.iter().copied().filter(is_shown).filter(is_candidate).collect();
     LaterMessages { candidates, asked_again }
 }
 
@@ -225,14 +226,12 @@ fn find_later_questions(
 ) -> (Vec<Vec<(MsgIx, Timestamp)>>, Option<MsgIx>) {
     let mut asked_again = vec![Vec::new(); question.to.len()];
     let mut missing = question.to.len();
-    for ix in from_me.iter().copied().filter(is_shown) {
+    let is_earlier = |ix: &&MsgIx| core.messages.compare_order(question.ix, **ix).is_ge();
+    for ix in from_me.iter().skip_while(is_earlier).copied().filter(is_shown) {
         let entry = core.messages.entry(ix);
-        if !entry.is_from_me() || !core.messages.compare_order(question.ix, ix).is_lt() {
-            continue;
-        }
-        let to = list_recipients(core, ix);
+        let to = core.messages.recipient_list(entry);
         for (one, again) in question.to.iter().zip(&mut asked_again) {
-            if is_among(&to, one) {
+            if entry.is_from_me() && to.split(", ").any(|to| is_same_address(to, one)) {
                 missing -= usize::from(again.is_empty());
                 again.push((ix, core.messages.name_time(entry)));
             }

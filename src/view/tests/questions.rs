@@ -53,20 +53,33 @@ fn only_a_recipient_answers_and_only_to_me() {
 
 #[test]
 fn what_names_nothing_answers_the_newest_question_before_it() {
-    let mut memory = store(vec![
+    let thread = vec![
         message("early", T0 - 1, "bob@x", &["me"], None),
         message("q1", T0, "me", &["bob@x", "dan@x"], None),
         message("a1", T0 + 1, "bob@x", &["me"], None),
         message("q2", T0 + 2, "me", &["bob@x"], None),
         message("a2", T0 + 3, "bob@x", &["me"], None),
         message("a3", T0 + 4, "dan@x", &["me"], None),
-    ]);
-    memory.folder.lock().lines = Some(false);
-    memory.about.threads = crate::store::ThreadScheme::Ids;
-    memory.about.answers = AnswerScheme::NamedOrNext(NextAnswerRule {
-        unsigned_only: true,
-        fits: Some(|_, answer| answer != "a3"),
+        message("a4", T0 + 5, "dan@x", &["me"], None),
+        message("q3", T0 + 6, "me", &["dan@x"], None),
+        message("a5", T0 + 7, "dan@x", &["me"], None),
+    ];
+    // Much mail in other threads makes the thread a short one, and what others wrote there is no answer.
+    let elsewhere = (0..200).map(|n| {
+        let mut other = message(&format!("o{n}"), T0 + n, "dan@x", &["me"], None);
+        other.message.thread = Some("other".into());
+        other
     });
-    let bed = bed(vec![memory]);
-    assert_eq!([bed.answers("q1"), bed.answers("q2")], [["a1"], ["a2"]]);
+    for all in [thread.clone(), elsewhere.chain(thread).collect()] {
+        let mut memory = store(all);
+        memory.folder.lock().lines = Some(false);
+        memory.about.threads = crate::store::ThreadScheme::Ids;
+        memory.about.answers = AnswerScheme::NamedOrNext(NextAnswerRule {
+            unsigned_only: true,
+            fits: Some(|_, answer| answer != "a3"),
+        });
+        let bed = bed(vec![memory]);
+        assert_eq!(bed.answers("q1"), ["a1", "a4"]);
+        assert_eq!([bed.answers("q2"), bed.answers("q3")], [["a2"], ["a5"]]);
+    }
 }
