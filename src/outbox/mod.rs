@@ -367,7 +367,7 @@ impl Outbox {
         let tools =
             Arc::new(SendContext { index, spool, reservations: reserved, attachments, durability });
         let sender = if looks {
-            Ok(SenderThread::without_thread())
+            Ok(SenderThread::without_thread(pending.iter().map(|(n, _)| *n).collect()))
         } else {
             SenderThread::start(Arc::clone(&tools))
         };

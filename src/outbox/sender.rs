@@ -141,10 +141,12 @@ impl SenderThread {
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Returns a handle without a thread, which sends nothing.
-    pub fn without_thread() -> Self {
+    /// Returns a handle without a thread, which sends nothing. These entries of the spool wait for another process.
+    pub fn without_thread(waiting: BTreeSet<u64>) -> Self {
         let shared = Arc::<SenderShared>::default();
-        shared.state.lock().stopped = true;
+        let mut under = shared.state.lock();
+        (under.stopped, under.handed) = (true, waiting);
+        drop(under);
         Self { shared, thread: Mutex::default() }
     }
 

@@ -462,6 +462,13 @@ fn s932_forged_proofs() {
     fs::write(bed.path("elsewhere"), json!({"ts": now + 5, "ids": [id]}).to_string()).unwrap();
     std::os::unix::fs::symlink(bed.path("elsewhere"), bed.store.join(".seen-alice")).unwrap();
     assert_eq!(state(&m, "alice"), "stored");
+    // A file that is larger than any reader writes is not read, so it keeps nobody waiting.
+    fs::remove_file(bed.store.join(".seen-alice")).unwrap();
+    let many: Vec<String> = (0..100_000).map(|n| format!("{n:016x}")).collect();
+    position(&bed, "alice", now + 5, &[&id, &many.concat()]);
+    assert_eq!(state(&m, "alice"), "stored");
+    position(&bed, "alice", now + 5, &[&id]);
+    assert_eq!(state(&m, "alice"), "read");
     let answer = Rec::new("alice", "bar", &thread, "signed answer", now + 1);
     append_raw(
         &log(&bed.store, "alice"),

@@ -190,7 +190,7 @@ impl AgentAzall {
             Some(folder) if folder.is_waiting() => self.describe_waiting(&file.path()),
             _ => None,
         };
-        Ok(Record { note, message, body_if_valid, claim, ..Record::default() })
+        Ok(Record { message, body_if_valid, claim, note, ..Record::default() })
     }
 
     /// Builds a message of what its file alone says.

@@ -435,7 +435,7 @@ impl StoreDirectory for SampStore {
         let told = |address: &&str| {
             // A text that is no alias is no part of a path.
             let mark = alias::is_valid_alias(address)
-                .then(|| read_position::read_watermark(self.dir(), address))??;
+                .then(|| read_position::read_peer_watermark(self.dir(), address))??;
             let since = read_position::modified_time(self.dir(), address);
             Some(PeerReadState { unread: PeerUnread::Position(mark), since })
         };

@@ -10,6 +10,8 @@ use crate::store::{StoreError, Watermark, atomic_file, fs};
 
 /// The largest size of a read position. No reader writes more.
 const LIMIT: u64 = 64 << 20;
+/// The largest size of another reader's position that is read, which happens at each look. A thousand ids take 100 KiB.
+const PEER_LIMIT: u64 = 1 << 20;
 
 fn position_path(dir: &Path, me: &str) -> PathBuf {
     dir.join(format!(".seen-{me}"))
@@ -18,6 +20,11 @@ fn position_path(dir: &Path, me: &str) -> PathBuf {
 /// Returns the position, if there is a file that holds one. Garbage counts as absent, as it does for the reference.
 pub(super) fn read_watermark(dir: &Path, me: &str) -> Option<Watermark> {
     parse_watermark(&load_bytes(dir, me).ok()?)
+}
+
+/// Returns the position of another reader, unless its file is larger than it should be.
+pub(super) fn read_peer_watermark(dir: &Path, alias: &str) -> Option<Watermark> {
+    parse_watermark(&fs::read_small_file(&position_path(dir, alias), PEER_LIMIT).ok()?)
 }
 
 /// Returns the time at which the file was last written.

@@ -25,7 +25,7 @@ impl PeerPosition {
     /// Reads the position of an alias. A text that is no alias is no part of a path.
     fn load(store: &SampStore, address: &str) -> Option<Self> {
         let mark = alias::is_valid_alias(address)
-            .then(|| read_position::read_watermark(store.dir(), address))??;
+            .then(|| read_position::read_peer_watermark(store.dir(), address))??;
         Some(Self { mark, written: read_position::modified_time(store.dir(), address)? })
     }
 

@@ -112,6 +112,33 @@ fn s807_sendmail() {
     assert_eq!(out.stdout.matches("gone@x.example\trefused\t").count(), 2, "{out:?}");
 }
 
+/// S1142: what an ended process left unsent is in `sent/` and not delivered, also for a command without a mount.
+#[test]
+fn s1142_left_unsent() {
+    let bed = Bed::new();
+    let program = bed.path("sendmail");
+    fs::write(&program, "#!/bin/sh\nexit 75\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let place = Place::new(&bed, &format!("sendmail = \"{}\"\n", program.display()));
+    let m = bed.mount("anna");
+    m.ok("printf 'To: eve@x.example\\n\\nfar\\n' > outbox/x");
+    soon("it waits", || m.sh("grep eve@x.example sent.txt").stdout.contains("\twaiting\t"));
+    fs::create_dir_all(place.at("anna/.Sent/cur")).unwrap();
+    fs::rename(place.at("anna/.Sent/tmp"), place.at("anna/.Sent/away")).unwrap();
+    fs::write(place.at("anna/.Sent/tmp"), "").unwrap();
+    m.ok("printf 'To: bob@localhost\\n\\nnear\\n' > outbox/y");
+    let before = m.ok("ls sent/* | grep txt");
+    m.kill9();
+    let run = |args: &[&str]| bed.msgfs_out(&[&["--me", "anna"], args].concat()).stdout;
+    let sent = run(&["sent"]);
+    assert!(sent.contains("eve@x.example\tstored\t"), "{sent}");
+    assert!(sent.contains("bob@localhost\twaiting\t"), "{sent}");
+    let day = crate::common::samp::today();
+    let listed = run(&["ls", &format!("sent/{day}")]);
+    assert_eq!(before.lines().count(), 2);
+    assert!(before.lines().all(|name| listed.contains(name)), "{before} {listed}");
+}
+
 /// S1096: a mail that `sendmail` refuses slowly has its note, too, and a mail to two has one for both.
 #[test]
 fn s1096_refused_late() {
