@@ -111,7 +111,7 @@ impl PendingSent {
             // The records of one message to several recipients differ in nothing but their ids and the threads that
             // they begin.
             let common = (store, Message { id: String::new(), thread: None, ..message.clone() });
-            if seen.contains(&common) || self.is_shown(store, &message) {
+            if seen.contains(&common) || self.find_shown_record(store, &message).is_some() {
                 continue;
             }
             seen.push(common);
@@ -120,12 +120,9 @@ impl PendingSent {
         files
     }
 
-    /// Returns true if `sent/` shows the message already, because the index has another record of it.
-    fn is_shown(&self, store: usize, message: &Message) -> bool {
-        let core = self.index.read();
-        let Some(me) = self.index.stores().get(store).map(|store| store.me()) else { return false };
-        let first = core.messages.find_message(store, me, &message.id);
-        message.to.len() > 1 && first.is_some_and(|ix| core.messages.entry(ix).is_live())
+    /// Returns the record of a message that the index has, if `sent/` shows that one for all its recipients.
+    fn find_shown_record(&self, store: usize, message: &Message) -> Option<MsgIx> {
+        self.find_my_message(store, &message.id).filter(|_| message.to.len() > 1)
     }
 
     /// Returns true if messages may wait, and so come and go without a change of the index.
@@ -182,9 +179,16 @@ impl PendingSent {
     /// Returns the messages of mine that are in the index and wait for a recipient, each with its note.
     pub fn list_undelivered(&self) -> Vec<(MsgIx, String)> {
         let held = self.held_messages();
-        held.iter()
-            .filter_map(|held| Some((self.find_in_index(held)?, format_waiting_note(held)?)))
-            .collect()
+        // A record that its store lacks may belong to a message of which the store has another record.
+        let shown = |held: &PendingMessage| {
+            let (store, message) = self.preview_message(held)?;
+            self.find_shown_record(store, &message)
+        };
+        let noted = |held: &PendingMessage| {
+            let note = format_waiting_note(held)?;
+            Some((self.find_in_index(held).or_else(|| shown(held))?, note))
+        };
+        held.iter().filter_map(noted).collect()
     }
 
     /// Returns the messages of mine that are in the index and not on the way any more as a whole, each with the reason

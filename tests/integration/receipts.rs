@@ -296,10 +296,24 @@ fn is_in_sent_while_blocked(m: &Mount, to: &str, blocked: &Path) {
 fn s1140_what_the_store_cannot_take_yet_is_in_sent() {
     let bed = Bed::new();
     let home = Home::new(&bed);
+    home.agent("carol", "acme", 3);
     bed.config(&home.store());
     let m = bed.mount("bar");
     let sent = home.dir("bar").join("messages/sent");
     is_in_sent_while_blocked(&m, ALICE, &sent.join(ALICE.replace(['@', '.'], "_")));
+    // A message of which one recipient's part waits is one entry, and its note says for whom.
+    let carol = ALICE.replace("alice", "carol");
+    let blocked = sent.join(carol.replace(['@', '.'], "_"));
+    fs::write(&blocked, "").unwrap();
+    m.ok("printf 'To: alice, carol\\nSubject: both\\n\\nto two\\n' > outbox/x");
+    becomes(&m, &carol, "waiting");
+    becomes(&m, ALICE, "delivered");
+    assert_eq!(m.ok("grep -l 'to two' sent/*/*.txt").lines().count(), 1);
+    let note = m.ok("cat sent/*/*.warning");
+    assert!(note.starts_with(&format!("waits for {carol}")), "{note}");
+    fs::remove_file(&blocked).unwrap();
+    becomes(&m, &carol, "delivered");
+    assert_eq!(m.sh("ls sent/*/*.warning").stdout, "");
     drop(m);
     let tree = Tree::new(&bed);
     bed.config(&tree.store());
