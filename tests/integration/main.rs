@@ -22,6 +22,7 @@ mod amq;
 mod arrival;
 mod atsf;
 mod attachments;
+mod blocked;
 mod carrying;
 mod changed;
 mod claude;
