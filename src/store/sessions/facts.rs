@@ -75,8 +75,8 @@ pub struct SessionProgress {
     pub is_begun: bool,
     /// True if the log is none of the format.
     pub is_refused: bool,
-    /// True if the log repeats the first line of its origin, so that copies follow.
-    pub repeats_head: bool,
+    /// True if the log may begin with copies of what its origin has.
+    pub repeats_origin: bool,
     /// The number of messages that were copies so far.
     pub copied_messages: usize,
     /// True if a message was no copy, so that none after it is one.

@@ -208,19 +208,9 @@ impl<D: SessionDialect> LineFormat for SessionFormat<D> {
         let mut table = scan.store.table.write();
         let table = &mut *table;
         let logs = &table.logs;
+        table.shared.retitled.extend(table.shared.reread.iter());
         table.shared.forget_lost_lines(|log| logs.get(log as usize).map_or(0, |log| log.epoch));
-        for n in std::mem::take(&mut table.shared.retitled) {
-            let Some(log) = table.logs.get_mut(n as usize) else { continue };
-            let is_here = |leaf: &str| table.shared.owns_line(hash_line_id(leaf), n);
-            let title = log.facts.read.about.title(log.facts.given_title.as_deref(), is_here);
-            if log.facts.title != title {
-                let was_shown = log.facts.title.is_some() && log.facts.read.name_time.is_some();
-                log.facts.title = title;
-                if was_shown {
-                    table.shared.rereads.insert(n);
-                }
-            }
-        }
+        title_threads::<D>(&mut table.logs, &mut table.shared);
         scan.reread_queue.extend(std::mem::take(&mut table.shared.rereads));
     }
 
@@ -252,6 +242,50 @@ impl<D: SessionDialect> LineFormat for SessionFormat<D> {
                 );
             }
             Ok(_) => {}
+        }
+    }
+}
+
+/// Gives all logs of a thread the title that the first of them has.
+fn title_threads<D: SessionDialect>(
+    logs: &mut [LogRowOf<SessionFormat<D>>],
+    shared: &mut SessionShared,
+) {
+    let retitled = std::mem::take(&mut shared.retitled);
+    if retitled.is_empty() {
+        return;
+    }
+    let threads: HashSet<String> = retitled
+        .iter()
+        .filter_map(|n| logs.get(*n as usize))
+        .map(SessionFormat::<D>::log_key)
+        .collect();
+    let mut found: BTreeMap<String, (&str, String)> = BTreeMap::new();
+    for (n, log) in (0u32..).zip(&*logs).filter(|(_, log)| log.is_shown()) {
+        let thread = SessionFormat::<D>::log_key(log);
+        if !threads.contains(&thread) {
+            continue;
+        }
+        let is_here = |leaf: &str| shared.owns_line(hash_line_id(leaf), n);
+        let title = log.facts.read.about.title(log.facts.given_title.as_deref(), is_here);
+        // The names begin with the time, whatever folder they are in.
+        let name = log.name.rsplit('/').next().unwrap_or_default();
+        let is_first = found.get(&thread).is_none_or(|(first, _)| name < *first);
+        if let Some(title) = title.filter(|_| is_first) {
+            found.insert(thread, (name, title));
+        }
+    }
+    let titles: BTreeMap<String, String> =
+        found.into_iter().map(|(thread, (_, title))| (thread, title)).collect();
+    for (n, log) in (0u32..).zip(logs) {
+        let thread = SessionFormat::<D>::log_key(log);
+        let title = titles.get(&thread);
+        if threads.contains(&thread) && log.facts.title.as_ref() != title {
+            let was_shown = log.facts.title.is_some() && log.facts.read.name_time.is_some();
+            log.facts.title = title.cloned();
+            if was_shown {
+                shared.rereads.insert(n);
+            }
         }
     }
 }
@@ -296,12 +330,13 @@ impl<'a, D: SessionDialect> SessionFold<'_, 'a, D> {
         if D::FIRST_LINE_TELLS && is_first != is_head {
             if is_head {
                 // A fork repeats the first line of its origin.
-                read.repeats_head = true;
+                read.repeats_origin = true;
                 return Ok(());
             }
             read.is_refused = true;
             return Err("the first line of the log does not describe a session".to_owned());
         }
+        read.repeats_origin |= notes.as_ref().is_some_and(|notes| notes.repeats_origin);
         if let (true, Some(time)) = (line.id.is_empty(), line.time) {
             self.shared.note_log(self.n, self.key, Some(time.millis()));
         }
@@ -336,7 +371,7 @@ impl<'a, D: SessionDialect> SessionFold<'_, 'a, D> {
     /// Returns true if a line stands among those that a fork has repeated.
     fn is_repeated(&mut self, line: &SessionLine<'_>) -> bool {
         let read = &mut self.log.facts.read;
-        if !read.repeats_head || read.copies_ended {
+        if !read.repeats_origin || read.copies_ended {
             return false;
         }
         let Some(origin) = self.shared.forks.get(&self.n) else { return false };

@@ -70,6 +70,8 @@ pub struct HeadNotes<'a> {
     pub origin: Option<Cow<'a, str>>,
     /// The log that it goes on from, and the number of the first line that it does not share with it.
     pub base: Option<(Cow<'a, str>, u64)>,
+    /// True if it begins with what its origin has, written anew.
+    pub repeats_origin: bool,
     /// A title.
     pub title: Option<TitleNote<'a>>,
     /// True if the line must be the first one of its log.

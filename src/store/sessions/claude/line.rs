@@ -15,7 +15,7 @@ use crate::store::text::json_values::{as_array, as_object, as_text, pick_members
 use crate::store::text::time::parse_time;
 
 /// Types of records of which no text is shown.
-const QUIET: [&str; 17] = [
+const QUIET: [&str; 18] = [
     "agent-name",
     "api-request",
     "api-request-blob",
@@ -25,6 +25,7 @@ const QUIET: [&str; 17] = [
     "cost-state",
     "custom-title",
     "file-history-snapshot",
+    "fork-context-ref",
     "last-prompt",
     "mode",
     "permission-mode",

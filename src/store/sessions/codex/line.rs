@@ -263,8 +263,9 @@ fn read_head(payload: &str) -> HeadNotes<'_> {
         "agent_nickname",
         "agent_role",
         "history_base",
+        "forked_from_ordinal_exclusive",
     ];
-    let Some([cwd, version, git, forked, parent, source, nickname, role, base]) =
+    let Some([cwd, version, git, forked, parent, source, nickname, role, base, shared]) =
         pick_members(payload, names)
     else {
         return HeadNotes { is_first: true, ..HeadNotes::default() };
@@ -298,6 +299,9 @@ fn read_head(payload: &str) -> HeadNotes<'_> {
         git_commit: as_text(commit.as_ref()),
         origin: first(&[&forked, &parent, &spawner]),
         agent: agent.or(Some(Cow::Borrowed("subagent"))).filter(|_| is_sub_agent),
+        repeats_origin: as_text(forked.as_ref()).is_some()
+            && base.is_none()
+            && as_count(shared.as_ref()).is_none(),
         base,
         is_first: true,
         ..HeadNotes::default()

@@ -162,7 +162,7 @@ impl ForkOrigin {
         let read = &log.facts.read;
         match (&read.about.base, &read.about.origin) {
             (Some((base, end)), _) => Some(Self::Log(base.clone(), *end)),
-            (None, Some(origin)) if read.repeats_head => Some(Self::Thread(origin.clone())),
+            (None, Some(origin)) if read.repeats_origin => Some(Self::Thread(origin.clone())),
             _ => None,
         }
     }

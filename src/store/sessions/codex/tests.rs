@@ -248,6 +248,32 @@ fn a_fork_that_repeats_its_origin_has_its_own_messages_only() {
 }
 
 #[test]
+fn a_migrated_fork_has_its_own_messages_only() {
+    let bed = SessionBed::new(Kind::Codex);
+    let talk = |lines: Rollout| lines.prompt("hi").call("c1", "out").answer("ran");
+    bed.write(&log(A), talk(Rollout::legacy(A, "")).text);
+    let own = |lines: Rollout| lines.prompt("other").answer("way");
+    let forked = format!(r#","forked_from_id":"{A}""#);
+    bed.write(&log(B), own(talk(Rollout::legacy(B, &forked).meta(A, ""))).text);
+    let store = bed.open();
+    let mut book = Book::scanned(&*store);
+    let before = ids(&book);
+    assert_eq!(before.len(), 4);
+    // The migration leaves out the description of the origin, and its line numbers begin anew.
+    let mut lines = Rollout::new(B, &(forked + r#","history_mode":"paginated""#));
+    lines.second = 2;
+    bed.write(&log(B), own(talk(lines)).numbered());
+    book.scan(&*store, true);
+    assert_eq!(ids(&book), before);
+    assert_eq!(ids(&bed.book()), before);
+    // A fork in that form names what it shares, and repeats nothing.
+    let named = format!(r#","forked_from_id":"{A}","forked_from_ordinal_exclusive":0"#);
+    bed.write(&log(B), talk(Rollout::new(B, &named)).numbered());
+    book.scan(&*store, true);
+    assert_eq!(ids(&book).iter().filter(|(.., thread)| thread == B).count(), 2);
+}
+
+#[test]
 fn both_branches_of_a_rewind_are_one_thread() {
     let bed = SessionBed::new(Kind::Codex);
     bed.write(&log(A), Rollout::new(A, "").prompt("hi").answer("ran").prompt("left").text);
@@ -262,6 +288,15 @@ fn both_branches_of_a_rewind_are_one_thread() {
     let texts: Vec<_> = all.iter().map(show_blocks).collect();
     assert_eq!(texts, [["hi"], ["ran"], ["left"], ["right"]]);
     assert_eq!(head.title, "hi");
+    // They have one subject, which is that of the other branch when one is gone.
+    let store = bed.open();
+    let mut book = Book::scanned(&*store);
+    let right = id(A, 31, "user", "right");
+    let subject = |book: &Book| store.read_record(&book.one(&right).at).unwrap().message.subject;
+    assert_eq!(subject(&book).as_deref(), Some("hi"));
+    std::fs::remove_file(bed.path(&log(A))).unwrap();
+    book.scan(&*store, true);
+    assert_eq!(subject(&book).as_deref(), Some("right"));
 }
 
 #[test]
