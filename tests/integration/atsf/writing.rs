@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Read as _;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use base64::Engine as _;
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{ONE, TWO, folder, lines, log, manifest, message, thread, two, with};
 use crate::common::agz::put;
-use crate::common::{samp, shown, soon};
+use crate::common::{Bed, atsf_reader, samp, shown, soon};
 
 /// S154: a reply appends one signed line and updates the four stats and `updatedAt`. It changes no other byte.
 #[test]
@@ -21,7 +22,7 @@ fn s154_reply() {
     let odd = format!("{:#}\n", manifest(ONE, "odd", &two()))
         .replace("\"specVersion\"", "\"x\" :  [1e2, 1.50,-0],\r\n \"specVersion\"")
         .replace("\"workingDir\"", "\"é\\u00e9\": null,   \"workingDir\"");
-    let (_bed, project, m) = with(|p| {
+    let (bed, project, m) = with(|p| {
         put(&folder(p, ONE).join("thread.json"), &odd);
         put(&folder(p, ONE).join("messages.jsonl"), lines(&two()));
     });
@@ -41,6 +42,7 @@ fn s154_reply() {
         .replace("\"userMessageCount\": 1", "\"userMessageCount\": 2")
         .replace("2026-04-24T17:42:09.250Z", mine["timestamp"].as_str().unwrap());
     assert_eq!(now, expected);
+    assert_eq!(atsf_reader::texts(&bed, &project, ONE)[2], "And with a proxy?");
     let raw = |name: &str| BASE64.decode(mine["signature"][name].as_str().unwrap()).unwrap();
     let mut unsigned = mine.clone();
     unsigned.as_object_mut().unwrap().remove("signature");
@@ -58,7 +60,7 @@ fn s154_reply() {
 /// S155: `Via: atsf` and a Subject make a new thread each time. An image in a composing folder becomes an asset.
 #[test]
 fn s155_new_threads() {
-    let (_bed, project, m) = with(|p| {
+    let (bed, project, m) = with(|p| {
         put(
             &p.join(".agent/config.json"),
             r#"{"specVersion":"1.1","defaults":{"agentId":"codex"}}"#,
@@ -91,6 +93,7 @@ fn s155_new_threads() {
     }
     titles.sort();
     assert_eq!(titles, ["first", "second"]);
+    is_read_by_others(&bed, &project);
     assert_eq!(fs::read_to_string(project.join(".agent/.gitignore")).unwrap(), "mine\n");
     let out = m.sh("printf 'Via: atsf\\n\\nno subject\\n' > outbox/agent");
     assert!(m.cat("outbox/agent.error").contains("Subject"), "{out:?}");
@@ -104,6 +107,52 @@ fn s155_new_threads() {
     assert_eq!(m.ls("threads").len(), 2);
 }
 
+/// Checks that another program reads the threads, and that it is strict.
+#[track_caller]
+fn is_read_by_others(bed: &Bed, project: &Path) {
+    let threads = atsf_reader::try_read(bed, project).expect("threads");
+    assert_eq!(threads.as_object().unwrap().len(), 2);
+    for id in threads.as_object().unwrap().keys() {
+        assert_eq!(threads[id]["messages"].as_array().unwrap().len(), 1, "{threads}");
+    }
+    let is_refused = |path: &Path, bytes: &[u8]| {
+        let before = fs::read(path).unwrap();
+        fs::write(path, bytes).unwrap();
+        let read = atsf_reader::try_read(bed, project);
+        assert!(read.is_err(), "{}: {}", path.display(), String::from_utf8_lossy(bytes));
+        fs::write(path, before).unwrap();
+    };
+    let thread = threads.as_object().unwrap().keys().find(|id| threads[*id]["title"] == "second");
+    let thread = folder(project, thread.unwrap());
+    for (file, from, to) in [
+        ("messages.jsonl", "{\"", "{ \"id\":7,\""),
+        ("messages.jsonl", "\"role\":\"user\"", "\"role\":\"person\""),
+        ("messages.jsonl", "\"role\":\"user\"", "\"role\":\"agent\""),
+        ("messages.jsonl", "Z\"", "+00:00\""),
+        ("messages.jsonl", "\"mimeType\"", "\"kind\""),
+        ("messages.jsonl", "image/png", "image/gif"),
+        ("messages.jsonl", "}\n", "}"),
+        ("messages.jsonl", "}\n", "}\n\n"),
+        ("messages.jsonl", "}\n", "}\r\n"),
+        ("thread.json", "\"messageCount\": 1", "\"messageCount\": 2"),
+        ("thread.json", "\"messageCount\": 1", "\"messageCount\": 1.0"),
+        ("thread.json", "\"1.1\"", "\"2.0\""),
+        ("thread.json", "\"threadId\": \"", "\"threadId\": \"x"),
+        ("thread.json", "\"workingDir\": \"/", "\"workingDir\": \""),
+        ("thread.json", "\"updatedAt\"", "\"updated\""),
+    ] {
+        let path = thread.join(file);
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains(from), "{from} is not in {text}");
+        is_refused(&path, text.replacen(from, to, 1).as_bytes());
+    }
+    let log = fs::read_to_string(thread.join("messages.jsonl")).unwrap();
+    is_refused(&thread.join("messages.jsonl"), log.repeat(2).as_bytes());
+    is_refused(&thread.join("messages.jsonl"), format!("\u{feff}{log}").as_bytes());
+    let asset = fs::read_dir(thread.join("assets")).unwrap().next().unwrap().unwrap().path();
+    is_refused(&asset, b"other bytes");
+}
+
 /// S156: a torn last line is repaired before the next one is written.
 #[test]
 fn s156_torn_tail() {
@@ -111,12 +160,13 @@ fn s156_torn_tail() {
         ("{\"id\":\"half", 2),
         (r#"{"id":"w","role":"agent","timestamp":"2026-04-24T18:00:00.000Z","content":[]}"#, 3),
     ] {
-        let (_bed, project, m) = with(|p| {
+        let (bed, project, m) = with(|p| {
             thread(p, ONE, "torn", &two());
             put(&folder(p, ONE).join("messages.jsonl"), lines(&two()) + tail);
         });
         m.ok(&format!("echo next > threads/{ONE}/answer"));
         assert_eq!(log(&project, ONE).len(), kept + 1);
+        assert_eq!(atsf_reader::texts(&bed, &project, ONE).len(), kept + 1);
     }
 }
 

@@ -3,6 +3,7 @@
 
 pub(crate) mod agz;
 pub(crate) mod amp;
+pub(crate) mod atsf_reader;
 pub(crate) mod dice;
 pub(crate) mod fixtures;
 pub(crate) mod proc;

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::*;
 use crate::common::proc::Running;
-use crate::common::{PATIENCE, run};
+use crate::common::{PATIENCE, atsf_reader, run};
 
 /// S1020, S1031: a session and that of its sub-agent become threads of the project in which it ran. `msgfs check`
 /// finds nothing wrong, and only their owner can read them.
@@ -47,6 +47,13 @@ fn s1020_threads() {
     assert_eq!(meta["metadata"]["msgfs"]["source"], "claude");
     let sub = super::meta(&bed, &format!("{ONE}.{SUB}"));
     assert_eq!(sub["parentThreadId"], ONE);
+    let shop = bed.path("shop");
+    assert_eq!(atsf_reader::texts(&bed, &shop, ONE), ["prompt 1", "answer 1\nwith two lines"]);
+    let threads = atsf_reader::try_read(&bed, &shop).expect("threads");
+    let calls = json!({"t1": ["Bash", "completed"], "long1": ["Bash", "completed"]});
+    assert_eq!(threads[ONE]["messages"][1]["calls"], calls);
+    let parent = &threads[format!("{ONE}.{SUB}")]["parent"];
+    assert_eq!((&threads[ONE]["title"], parent), (&json!("prompt 1"), &json!(ONE)));
     let out = bed.msgfs_out(&["--me", "anna", "check"]);
     assert!(out.ok(), "{out:?}");
     let asset = lines[0]["content"][1]["assetRef"].as_str().unwrap();
@@ -75,6 +82,7 @@ fn s1021_again() {
     let whole = fs::read(&path).unwrap();
     let old = &before.iter().find(|(name, _)| name.ends_with("messages.jsonl")).unwrap().1;
     assert!(whole.starts_with(old) && log(&bed, ONE).len() == 4);
+    assert_eq!(atsf_reader::texts(&bed, &bed.path("shop"), ONE).len(), 4);
     assert_eq!(meta(&bed, ONE)["stats"]["messageCount"], 4);
     let text = String::from_utf8(whole).unwrap();
     let rest: String = text.lines().skip(1).map(|line| format!("{line}\n")).collect();
@@ -107,6 +115,32 @@ fn s1020_projects() {
     kept(&bed, &["--all"]);
     assert!(inner.join(".agent/threads").join(ids[0]).is_dir());
     assert!(folder(&bed, ids[1]).is_dir() && folder(&bed, ids[2]).is_dir());
+}
+
+/// S1020: Claude Code puts the sessions of different projects into one folder, and the working directory in their lines
+/// tells them apart.
+#[test]
+fn s1020_two_projects_in_one_folder() {
+    let bed = bed();
+    let projects = ["shop/b-c", "shop/b/c"].map(|name| bed.path(name));
+    let mut config = stores(&bed, &["claude", "atsf"]);
+    for (n, (project, id)) in (0u32..).zip(projects.iter().zip([ONE, TWO])) {
+        fs::create_dir_all(project).unwrap();
+        config
+            .push_str(&format!("[[store]]\nkind = \"atsf\"\nname = \"p{n}\"\ndir = {project:?}\n"));
+        let mut session = Session::new(&bed, id, n * 100);
+        session.file = bed.path(format!("home/.claude/projects/-shop-b-c/{id}.jsonl"));
+        session.cwd = project.to_str().unwrap().to_owned();
+        session.turn(n);
+    }
+    bed.config(&config);
+    kept(&bed, &["--all"]);
+    for (n, (project, id)) in projects.iter().zip([ONE, TWO]).enumerate() {
+        let threads = atsf_reader::try_read(&bed, project).expect("threads");
+        let ids: Vec<&String> = threads.as_object().unwrap().keys().collect();
+        assert_eq!(ids, [id]);
+        assert_eq!(threads[id]["title"], format!("prompt {n}"));
+    }
 }
 
 /// S1026: threads that git does not ignore are refused with the line for .gitignore. With the line, or with --tracked,
@@ -177,6 +211,7 @@ fn s1027_kills() {
     let odd: Vec<String> =
         left.filter(|name| name.contains("/.")).filter(|name| !name.contains("/.agent/")).collect();
     assert!(odd.is_empty(), "{odd:?}");
+    assert_eq!(atsf_reader::texts(&bed, &bed.path("shop"), ONE).len(), 120);
     let out = bed.msgfs_out(&["--me", "anna", "check"]);
     assert!(out.ok(), "{out:?}");
 }
@@ -203,6 +238,7 @@ fn s1028_full_disk() {
     assert!(run(larger, None).ok());
     kept(&bed, &[ONE]);
     assert_eq!(log(&bed, ONE).len(), 9);
+    assert_eq!(atsf_reader::texts(&bed, &bed.path("shop"), ONE).len(), 9);
 }
 
 /// S1029: what fails is reported, the others are kept, and the exit code is 1. Without a store of sessions, the lines for

@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 
 use super::*;
-use crate::common::{shown, soon};
+use crate::common::{atsf_reader, shown, soon};
 
 /// Returns a bed in which a session with a sub-agent is kept.
 fn kept_bed() -> (Bed, Session) {
@@ -99,6 +99,7 @@ fn s1022_forks() {
     assert_eq!((log(&bed, ONE).len(), log(&bed, TWO).len()), (5, 2));
     assert_eq!(log(&bed, ONE)[2]["role"], "system");
     assert_eq!(meta(&bed, TWO)["parentThreadId"], ONE);
+    assert_eq!(atsf_reader::texts(&bed, &bed.path("shop"), ONE)[2], "This is the summary.");
     let m = bed.mount("anna");
     let before = look(&m);
     assert_eq!(before.matches("In-Reply-To: <").count(), 1, "{before}");
@@ -156,6 +157,8 @@ fn s1022_codex() {
     kept(&bed, &["--all"]);
     assert_eq!(log(&bed, id)[0]["id"], "060849bb-129c-4f25-642b-dc6e99c3cb08");
     assert_eq!(meta(&bed, id)["agent"]["id"], "codex");
+    let texts = atsf_reader::texts(&bed, &bed.path("shop"), id);
+    assert_eq!(texts, ["please run: echo hello codex", "ran"]);
     put(&log_file, session(false));
     assert!(kept(&bed, &["--all"]).contains("0 messages added"));
     let m = bed.mount("anna");
