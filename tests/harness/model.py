@@ -4,6 +4,7 @@ Each agent has a folder of its own in the URL, so one server serves all. The scr
 - a prompt with `SEND NAME TEXT` leads to a shell call that sends TEXT to NAME,
 - a line of the bell leads to a shell call that opens the mail that it names,
 - a shell call that showed a QUESTION leads to one that answers it,
+- a prompt with `SPAWN TASK` leads to a sub-agent with that task, and its start to a wait for its end if there is a tool for that,
 - everything else leads to the text `done`.
 """
 
@@ -16,6 +17,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 BELL = re.compile(r"msgfs: (\d+) unread messages? for ([\w.-]+)(?:, \d+ new)?(?:, from [^:]+)?: ([^\n<\"]+)")
 SEND = re.compile(r"\bSEND (\S+) (\S+)")
+SPAWN = re.compile(r"\bSPAWN (\S+)")
+SPAWNED = re.compile(r'"agent_id": ?"([^"]+)"')
 # Gemini CLI puts a word before the first line of an output.
 SHOWN = re.compile(r"^(?:Output: )?== (\S+)$|^QUESTION (\S+)$", re.M)
 SENT = re.compile(r"^(?:Output: )?AT (\S+) (.+)$", re.M)
@@ -97,6 +100,21 @@ def shell_arguments(schema, command):
     raise ValueError(f"no command in {schema}")
 
 
+def agent_call(turn):
+    """Returns the call that starts a sub-agent or waits for one, or None."""
+    # Codex puts these tools into a namespace.
+    tools = {name.rpartition(".")[2]: name for name, _ in turn.tools}
+    for task in SPAWN.findall("\n".join(turn.texts)):
+        if "Agent" in tools:
+            return tools["Agent"], {"description": "a step of a test", "prompt": task, "subagent_type": "general-purpose"}
+        if "spawn_agent" in tools:
+            return tools["spawn_agent"], {"message": task}
+    started = [agent for result in turn.results for agent in SPAWNED.findall(result)]
+    if started and "wait_agent" in tools:
+        return tools["wait_agent"], {"targets": started}
+    return None
+
+
 def next_command(turn):
     """Returns the shell command that comes next, or None."""
     commands = []
@@ -163,7 +181,10 @@ def read_anthropic(body):
 
 
 def read_responses(body):
-    turn = Turn([(tool["name"], tool.get("parameters", {})) for tool in body.get("tools", []) if "name" in tool])
+    named = [tool for tool in body.get("tools", []) if "name" in tool]
+    spaces = [(f"{space['name']}.{tool['name']}", tool) for space in named for tool in space.get("tools", [])]
+    tools = spaces + [(tool["name"], tool) for tool in named if "tools" not in tool]
+    turn = Turn([(name, tool.get("parameters", {})) for name, tool in tools])
     for item in body["input"]:
         kind = item.get("type", "message")
         if kind == "message" and item["role"] != "assistant":
@@ -232,8 +253,9 @@ def write_anthropic(call, text, number):
 
 def write_responses(call, text, number):
     if call:
-        item = {"type": "function_call", "id": f"fc_{number}", "call_id": f"call_{number}", "name": call[0]}
-        item |= {"arguments": json.dumps(call[1]), "status": "completed"}
+        space, _, name = call[0].rpartition(".")
+        item = {"type": "function_call", "id": f"fc_{number}", "call_id": f"call_{number}", "name": name}
+        item |= {"arguments": json.dumps(call[1]), "status": "completed"} | ({"namespace": space} if space else {})
     else:
         part = {"type": "output_text", "text": text, "annotations": []}
         item = {"type": "message", "id": f"msg_{number}", "role": "assistant", "content": [part], "status": "completed"}
@@ -387,9 +409,10 @@ class Model:
         if agent.hold and tool:
             agent.held_since = time.monotonic()
             agent.hold.wait(60)
-        call = None
         if command:
             call = (tool[0], shell_arguments(tool[1], command.replace("$MODEL_ME", name)) | agent.extra)
+        else:
+            call = agent_call(turn)
         self.note("POST", path, "tools:", [tool for tool, _ in turn.tools], "new:", json.dumps(request.text[-1500:]),
                   "results:", json.dumps(request.results), "call:", json.dumps(call))
         # Only a request that offers tools belongs to the conversation; others ask for a title or a summary.

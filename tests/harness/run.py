@@ -202,9 +202,14 @@ class Cases:
         assert not any(request.bells() for request in self.agent.requests(since)), "a bell after uninstall"
 
     def case_transcripts_are_threads(self):
-        if self.name not in sessions.KINDS:
+        if self.name not in sessions.SESSIONS:
             return "its transcripts are not read"
         return sessions.check(self.bed.agent("erin", self.name))
+
+    def case_transcripts_of_terminals_are_threads(self):
+        if self.name not in sessions.SESSIONS:
+            return "its transcripts are not read"
+        return f"{sessions.check_terminal(self.agent)} sessions"
 
     def run(self, report):
         for case in [
@@ -220,6 +225,7 @@ class Cases:
             self.case_goes_on_when_msgfs_is_gone,
             self.case_goes_on_when_msgfs_hangs,
             self.case_silent_after_uninstall,
+            self.case_transcripts_of_terminals_are_threads,
         ]:
             what = case.__name__.removeprefix("case_").replace("_", " ")
             report.run(f"{self.name}: {what}", case, self.agent)
