@@ -162,6 +162,15 @@ pub fn open_path(base: &Path, parts: &[&str]) -> io::Result<File> {
     open_file(&open_dir(base, folders)?, name)
 }
 
+/// Opens the regular file `base/parts…`, as [`open_path`]. If the file is mine, its time of access stays.
+///
+/// # Errors
+/// As there.
+pub fn open_path_without_trace(base: &Path, parts: &[&str]) -> io::Result<File> {
+    let (name, folders) = parts.split_last().ok_or(io::ErrorKind::NotFound)?;
+    open_file_without_trace(&open_dir(base, folders)?, name)
+}
+
 /// Returns the type and stamp of a name in a folder, without following it. The name may be [spelled](name_encoding).
 ///
 /// # Errors

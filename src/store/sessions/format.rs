@@ -596,5 +596,5 @@ pub(super) fn open_result_file<D: SessionDialect>(
     let mut parts: Vec<&str> = D::SHAPE.folder.to_vec();
     parts.extend(folder.split('/'));
     parts.push(name);
-    confined::open_path(&root, &parts)
+    confined::open_path_without_trace(&root, &parts)
 }

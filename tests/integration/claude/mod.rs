@@ -1,5 +1,7 @@
 //! Transcripts of Claude Code, on real mounts.
 
+mod footprint;
+
 use std::fs;
 use std::path::PathBuf;
 

@@ -133,7 +133,7 @@ fn read_agent_type(
     let name = format!("{}.meta.json", name.strip_suffix(".jsonl").unwrap_or(name));
     let dir = scan.open_log_folder(log)?;
     let mut text = String::new();
-    confined::open_file(&dir, &name)?.take(MAX_META).read_to_string(&mut text)?;
+    confined::open_file_without_trace(&dir, &name)?.take(MAX_META).read_to_string(&mut text)?;
     let kind = pick_members(&text, ["agentType"]).and_then(|[kind]| as_text(kind.as_ref()));
     Ok(kind.map(Cow::into_owned))
 }

@@ -217,7 +217,7 @@ fn read_thread_id(
 /// Takes in the names that people gave to threads, if their file has changed.
 fn take_names(scan: &mut LogScan<'_, CodexFormat>) {
     let dir = &scan.store.properties.dir;
-    let stamp = confined::open_path(dir, &[NAMES])
+    let stamp = confined::open_path_without_trace(dir, &[NAMES])
         .ok()
         .and_then(|file| Some((Stamp::from_file(&file).ok()?, file)));
     let known = &scan.store.format.names;
