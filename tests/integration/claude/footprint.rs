@@ -163,8 +163,8 @@ fn s1016_no_trace() {
         (claude, &[".jsonl", "long.txt", "agent-0.meta.json"]),
         (codex, &[".jsonl", "session_index.jsonl"]),
     ] {
-        files
-            .iter()
-            .for_each(|file| assert!(calls.contains(file), "{file} was not opened: {calls}"));
+        for file in files {
+            assert!(calls.contains(file), "{file} was not opened: {calls}");
+        }
     }
 }
