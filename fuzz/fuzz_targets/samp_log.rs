@@ -13,10 +13,15 @@ struct Seen {
 }
 
 impl ScanSink for Seen {
-    fn report_batch(&mut self, found: &mut Vec<FoundMessage<'_>>, rejected: &mut Vec<Rejection>) {
+    fn report_batch(
+        &mut self,
+        found: &mut Vec<FoundMessage<'_>>,
+        rejected: &mut Vec<Rejection>,
+    ) -> Vec<(Location, bool)> {
         self.found.extend(found.drain(..).map(|f| (f.at, f.id.into_owned())));
         self.rejected += rejected.len();
         rejected.clear();
+        Vec::new()
     }
     fn begin_rescan(&mut self, _: &[u32]) {}
     fn end_rescan(&mut self, _: &[u32]) {}

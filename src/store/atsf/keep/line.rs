@@ -119,7 +119,7 @@ pub(in crate::store::atsf) fn author(role: &str) -> SessionRole {
 }
 
 /// Returns the files in `assets/` to which the line of a message refers, with their names.
-pub(super) fn list_assets(message: &SessionMessage) -> Vec<(String, &[u8])> {
+pub fn list_assets(message: &SessionMessage) -> Vec<(String, &[u8])> {
     let images = message.blocks.iter().filter_map(|block| match block {
         SessionBlock::Image(image) => Some((image_name(image), &*image.data)),
         SessionBlock::Text(_) | SessionBlock::Thinking(_) | SessionBlock::Call(_) => None,
@@ -134,7 +134,7 @@ fn result_asset_name(file: &SessionResultFile) -> String {
 }
 
 /// Returns a message as a line without its newline.
-pub(super) fn render(kind: Kind, message: &SessionMessage) -> String {
+pub fn render(kind: Kind, message: &SessionMessage) -> String {
     let id = &kept_id(kind, &message.id);
     let mut calls = Vec::new();
     let mut content: Vec<KeptBlock<'_>> = Vec::new();
@@ -193,10 +193,10 @@ pub(in crate::store::atsf) fn answered_id(kind: Kind, text: &str) -> Option<Stri
 }
 
 /// A function that returns the bytes of a file by its name in `assets/`.
-pub(in crate::store::atsf) type AssetReader<'a> = dyn Fn(&str) -> Option<Vec<u8>> + 'a;
+pub type AssetReader<'a> = dyn Fn(&str) -> Option<Vec<u8>> + 'a;
 
 /// Returns the message on a line of a kept thread. Blocks that no keep writes are left out.
-pub(in crate::store::atsf) fn read_message(
+pub fn read_message(
     line: &AtsfLine<'_>,
     text: &str,
     source: &KeptSource,
