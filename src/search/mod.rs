@@ -3,6 +3,7 @@
 //! - [`SearchQuery`]: the grammar of queries. `fold`: words without case and accents, to show where a message matches.
 //! - `table`: the table of words of SQLite, in a file or in memory. `documents`: the messages of its rows. `catalog`: both.
 //! - `file`: the file, its seal, and the right to write it. `filter`: conditions that need no words.
+//! - `outside`: queries on messages that wait for their store.
 //! - `state`: the file and what it lacks. `builder`: the thread that writes.
 //!
 //! A search asks the file, and a table in memory with the few messages that the file does not have yet. Both fold words in the
@@ -19,6 +20,7 @@ mod error;
 mod file;
 mod filter;
 mod fold;
+mod outside;
 mod query;
 mod state;
 #[cfg(feature = "search")]
@@ -30,6 +32,7 @@ mod table;
 pub use error::{SearchError, TableError};
 pub use filter::SearchScope;
 pub use fold::MatchFinder;
+pub use outside::OutsideMessage;
 pub use query::{QueryError, SearchQuery};
 
 use std::collections::HashSet;

@@ -20,7 +20,7 @@ pub(super) const REPORT_LINE: usize = 200;
 pub(super) const READ_TOGETHER: usize = 64;
 
 /// A message that a search found.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SearchHit {
     /// Its short id.
     pub id: String,
@@ -82,11 +82,19 @@ pub(super) fn describe_hits(
     described
 }
 
-fn describe_hit(tree: &Tree, finder: &MatchFinder, ix: MsgIx, most: usize) -> Option<ReadHit> {
-    let text = tree.texts.rendered_text(ix).ok()?;
-    let text = String::from_utf8_lossy(&text);
-    let (header, body) = text.split_once("\n\n").unwrap_or((&text, ""));
-    let subject = header.lines().find_map(|line| line.strip_prefix("Subject: "));
+/// Returns the subject and the body of a message file.
+pub(super) fn split_file(text: &str) -> (Option<&str>, &str) {
+    let (header, body) = text.split_once("\n\n").unwrap_or((text, ""));
+    (header.lines().find_map(|line| line.strip_prefix("Subject: ")), body)
+}
+
+/// Returns the parts of a hit that come from the text of its message.
+pub(super) fn describe_text(
+    finder: &MatchFinder,
+    subject: Option<&str>,
+    body: &str,
+    most: usize,
+) -> SearchHit {
     let (line, place) = match finder.find_in_body(body) {
         Some(place) => cut_around(body, place, most),
         None => match finder.find_in_subject(subject.unwrap_or_default()) {
@@ -94,6 +102,20 @@ fn describe_hit(tree: &Tree, finder: &MatchFinder, ix: MsgIx, most: usize) -> Op
             None => (names::cut_line(first_line(body), most), None),
         },
     };
+    SearchHit {
+        subject: subject.map(|subject| names::cut_line(subject, REPORT_LINE)),
+        first_words: names::cut_line(first_line(body), SUBJECT),
+        line,
+        place,
+        ..SearchHit::default()
+    }
+}
+
+fn describe_hit(tree: &Tree, finder: &MatchFinder, ix: MsgIx, most: usize) -> Option<ReadHit> {
+    let text = tree.texts.rendered_text(ix).ok()?;
+    let text = String::from_utf8_lossy(&text);
+    let (subject, body) = split_file(&text);
+    let described = describe_text(finder, subject, body, most);
     let core = tree.index.read();
     let entry = core.messages.entry(ix);
     let (thread, _) = core.threads.thread_id(&core.messages, entry.thread());
@@ -109,10 +131,7 @@ fn describe_hit(tree: &Tree, finder: &MatchFinder, ix: MsgIx, most: usize) -> Op
         to: recipients.map(str::to_owned).collect(),
         time: entry.time().rfc3339(),
         day: core.messages.name_time(entry).day().to_string(),
-        subject: subject.map(|subject| names::cut_line(subject, REPORT_LINE)),
-        first_words: names::cut_line(first_line(body), SUBJECT),
-        line,
-        place,
+        ..described
     };
     let whole_subject = subject.unwrap_or_default().to_owned();
     Some(ReadHit { hit, whole_subject, body: body.to_owned() })

@@ -43,6 +43,7 @@ mod ordered_messages;
 mod outbox;
 mod parts;
 mod path;
+mod pending_hits;
 mod pending_sent;
 mod raw;
 mod read_ahead;

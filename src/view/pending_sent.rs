@@ -20,19 +20,27 @@ use crate::model::{
 use crate::outbox::{Outbox, PendingMessage};
 
 /// A message that waits.
+#[derive(Debug)]
 pub(super) struct PendingSentFile {
     /// Number of its store.
-    store: usize,
+    pub store: usize,
+    /// The id under which the outbox has it.
     id: String,
     stem: String,
-    time: Timestamp,
+    /// The message as its store will return it.
+    pub message: Message,
     /// True if there is a note about it, because it is not merely on its way.
     is_noted: bool,
 }
 
 impl PendingSentFile {
     fn day(&self) -> Day {
-        self.time.day()
+        self.message.time.day()
+    }
+
+    /// Returns the name of its file.
+    pub fn name(&self) -> String {
+        format!("{}.txt", self.stem)
     }
 
     fn to_node(&self, warning: bool) -> Node {
@@ -40,9 +48,9 @@ impl PendingSentFile {
     }
 
     /// Returns its name and node, and those of the note beside it.
-    fn entries(&self) -> impl Iterator<Item = (String, Node)> + '_ {
+    pub fn entries(&self) -> impl Iterator<Item = (String, Node)> + '_ {
         let note = || (format!("{}.warning", self.stem), self.to_node(true));
-        let text = (format!("{}.txt", self.stem), self.to_node(false));
+        let text = (self.name(), self.to_node(false));
         std::iter::once(text).chain(self.is_noted.then(note))
     }
 }
@@ -115,7 +123,7 @@ impl PendingSent {
                 continue;
             }
             seen.push(common);
-            files.push(self.make_file(&held, store, &message, &mut taken));
+            files.push(self.make_file(&held, store, message, &mut taken));
         }
         files
     }
@@ -127,7 +135,27 @@ impl PendingSent {
 
     /// Returns true if messages may wait, and so come and go without a change of the index.
     pub fn may_wait(&self) -> bool {
-        self.outbox.as_ref().is_some_and(|outbox| outbox.has_pending()) || self.may_wait_for_link()
+        self.has_held() || self.may_wait_for_link()
+    }
+
+    /// Returns true if the outbox may have messages that their stores do not have yet.
+    pub fn has_held(&self) -> bool {
+        self.outbox.as_ref().is_some_and(|outbox| outbox.has_pending())
+    }
+
+    /// Returns the messages that are not in their stores yet, oldest first, each with its text.
+    pub fn list_texts(&self) -> Vec<(PendingSentFile, String)> {
+        let with_text = |file: PendingSentFile| {
+            let text = self.render_outgoing(file.store, &file.message)?;
+            Some((file, text))
+        };
+        self.list().into_iter().filter_map(with_text).collect()
+    }
+
+    /// Returns the message of the index that a message is now, if its store has got it meanwhile.
+    pub fn find_indexed(&self, file: &PendingSentFile) -> Option<MsgIx> {
+        let ix = self.find_my_message(file.store, &file.id)?;
+        Some(self.index.read().messages.find_original(ix).unwrap_or(ix))
     }
 
     /// Returns a pending message as its store will return it, and the number of the store; `None` if the index
@@ -147,7 +175,7 @@ impl PendingSent {
         &self,
         held: &PendingMessage,
         store: usize,
-        message: &Message,
+        message: Message,
         taken: &mut HashSet<String>,
     ) -> PendingSentFile {
         let time = message.time;
@@ -160,7 +188,7 @@ impl PendingSent {
         let stem = Some(stem(false)).filter(free).unwrap_or_else(|| stem(true));
         taken.insert(stem.clone());
         let is_noted = held.waits.is_some();
-        PendingSentFile { store, id: held.message.id.clone(), stem, time, is_noted }
+        PendingSentFile { store, id: held.message.id.clone(), stem, message, is_noted }
     }
 
     /// Returns the message in the index that still waits because not every recipient has it.
@@ -304,7 +332,7 @@ impl PendingSent {
 
     /// Returns the time of the newest pending message of a day.
     pub fn newest_of_day(&self, day: Day) -> Option<Timestamp> {
-        self.list_of_day(day).iter().map(|waiting| waiting.time).max()
+        self.list_of_day(day).iter().map(|waiting| waiting.message.time).max()
     }
 
     /// Finds a pending message, or its note, by its name in a day of `sent/`.

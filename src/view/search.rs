@@ -23,13 +23,16 @@ use super::listing::Listing;
 use super::messages::{MessagesKey, file_node};
 use super::names;
 use super::node::{Ino, Node, NodeTrait, PagePolicy};
+use super::pending_hits::{PendingHit, drop_indexed, find_pending, merge_hits};
 use super::sidecars::MessageFile;
 use super::table::{NodeAttributes, View, ViewKey};
 use super::{CachePolicy, Error, Tree};
 use crate::index::{IndexTables, MsgIx};
 use crate::model::Timestamp;
 use crate::model::locks::Mutex;
-use crate::search::{self, MatchFinder, QueryError, SearchIndex, SearchQuery, SearchScope};
+use crate::search::{
+    self, MatchFinder, QueryError, SearchError, SearchIndex, SearchQuery, SearchScope,
+};
 
 /// The name of the file with the newest hits.
 const HITS: &str = "hits.txt";
@@ -87,6 +90,8 @@ struct SearchResult {
     hits: Vec<MsgIx>,
     /// In listing order, once somebody asked for it: `hits.txt` needs the newest ones only.
     sorted: OnceLock<Vec<MsgIx>>,
+    /// Hits that their stores do not have yet, oldest first.
+    pending: Vec<PendingHit>,
     /// The text of `hits.txt`.
     text: String,
     newest: Timestamp,
@@ -163,9 +168,16 @@ impl SearchView {
         })
     }
 
-    fn cached_result(&self, name: &str, generation: u64) -> Option<Arc<SearchResult>> {
+    fn cached_result(&self, tree: &Tree, name: &str, generation: u64) -> Option<Arc<SearchResult>> {
+        // Messages that wait come and go without a change of the index.
+        if tree.pending.has_held() {
+            return None;
+        }
         let mut results = self.results.lock();
-        results.results.get(name).filter(|result| result.generation == generation).cloned()
+        let is_fresh = |result: &&Arc<SearchResult>| {
+            result.generation == generation && result.pending.is_empty()
+        };
+        results.results.get(name).filter(is_fresh).cloned()
     }
 
     /// Returns the result of a query.
@@ -178,7 +190,7 @@ impl SearchView {
         tree.settle_sent_messages();
         // The generation is read first, so a change during the search makes the next one fresh.
         let generation = tree.generation();
-        if let Some(result) = self.cached_result(name, generation) {
+        if let Some(result) = self.cached_result(tree, name, generation) {
             return Ok(result);
         }
         let query = self.parse_name(name)?;
@@ -193,6 +205,8 @@ impl SearchView {
                     || core.threads.is_thread_visible(entry.thread(), all)
             },
         };
+        // They are read first, because one that its store gets meanwhile is in the index afterwards.
+        let mut pending = find_pending(tree, &query).map_err(SearchError::from)?;
         let mut attempts = 0;
         let (hits, newest, described) = loop {
             let hits = index.find_messages(&query, scope, is_over)?;
@@ -208,13 +222,19 @@ impl SearchView {
                 break (hits, newest, described);
             }
         };
-        let text = format_hits(hits.len(), described.iter().map(|(_, hit)| &hit.hit));
+        drop_indexed(tree, &mut pending, &hits);
         let newest = {
             let core = tree.index.read();
-            newest.first().map_or(super::attr::NO_TIME, |ix| core.messages.entry(*ix).time())
+            let newest = newest.first().map(|ix| core.messages.entry(*ix).time());
+            let times = newest.into_iter().chain(pending.last().map(PendingHit::time));
+            times.max().unwrap_or(super::attr::NO_TIME)
         };
+        let described = described.into_iter().map(|(ix, read)| (ix, read.hit)).collect();
+        let shown = merge_hits(tree, &finder, &pending, described, (SHOWN_HITS, LINE));
+        let text = format_hits(hits.len() + pending.len(), shown.iter());
         let sorted = OnceLock::new();
-        let result = Arc::new(SearchResult { query, generation, hits, sorted, text, newest });
+        let result =
+            Arc::new(SearchResult { query, generation, hits, sorted, pending, text, newest });
         self.results.lock().insert(Arc::clone(name), Arc::clone(&result));
         Ok(result)
     }
@@ -222,6 +242,10 @@ impl SearchView {
     /// Finds a file of a message in the folder of a query.
     fn find_file(&self, tree: &Tree, name: &Arc<str>, file: &str) -> Result<Option<Node>, Error> {
         let result = self.result(tree, name, &never)?;
+        let mut waiting = result.pending.iter().flat_map(PendingHit::entries);
+        if let Some((_, node)) = waiting.find(|(entry, _)| entry == file) {
+            return Ok(Some(node));
+        }
         let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem);
         for ix in find_candidates(tree, &result, stem) {
             let scope = {
@@ -251,10 +275,14 @@ impl View for SearchView {
     }
 
     fn traits(key: &SearchKey) -> &'static [NodeTrait] {
-        use NodeTrait::{FixedFiles, Folder, LastingListing, Pages, ShowsMessages, ShowsSent};
+        use NodeTrait::{
+            FixedFiles, Folder, LastingListing, Pages, ShowsMessages, ShowsPending, ShowsSent,
+        };
         match key {
             SearchKey::Top => &[Folder],
-            SearchKey::Folder(_) => &[Folder, ShowsMessages, ShowsSent, LastingListing],
+            SearchKey::Folder(_) => {
+                &[Folder, ShowsMessages, ShowsSent, ShowsPending, LastingListing]
+            }
             SearchKey::Progress | SearchKey::Hits(_) | SearchKey::Report(..) => {
                 &[Pages(PagePolicy::Bypass)]
             }
@@ -354,7 +382,7 @@ impl View for SearchView {
 
     fn may_take_long(&self, tree: &Tree, key: &SearchKey, name: Option<&str>) -> bool {
         let Some(query) = query_of(key, name) else { return false };
-        let is_cached = || self.cached_result(&query, tree.generation()).is_some();
+        let is_cached = || self.cached_result(tree, &query, tree.generation()).is_some();
         let is_ready = || self.index(tree).is_ok_and(|index| index.is_ready());
         !is_cached() && !is_ready()
     }
@@ -480,17 +508,23 @@ fn list_result(tree: &Tree, name: &Arc<str>, result: &SearchResult) -> Listing {
         entries.push((place, ix, form));
     }
     let hits = (HITS.to_owned(), SearchKey::Hits(Arc::clone(name)).into());
-    Listing::from_found(entries, parts.into_iter().chain([hits]))
+    let waiting = result.pending.iter().flat_map(PendingHit::entries);
+    Listing::from_found(entries, parts.into_iter().chain(waiting).chain([hits]))
 }
 
 /// Returns the newest hits of a result.
 fn make_report(tree: &Tree, result: &SearchResult, limit: usize) -> SearchReport {
     let finder = MatchFinder::new(&result.query);
     let newest = newest_hits(&tree.index.read(), &result.hits, limit);
-    let hits = newest.chunks(READ_TOGETHER).flat_map(|some| {
-        describe_hits(tree, &finder, some, REPORT_LINE).into_iter().map(|(_, read)| read.hit)
+    let indexed = newest.chunks(READ_TOGETHER).flat_map(|some| {
+        let described = describe_hits(tree, &finder, some, REPORT_LINE);
+        described.into_iter().map(|(ix, read)| (ix, read.hit))
     });
-    SearchReport { total: result.hits.len(), hits: hits.collect() }
+    let indexed = indexed.collect();
+    SearchReport {
+        total: result.hits.len() + result.pending.len(),
+        hits: merge_hits(tree, &finder, &result.pending, indexed, (limit, REPORT_LINE)),
+    }
 }
 
 impl Tree {

@@ -94,7 +94,7 @@ pub struct SessionFacts {
     pub agent: Option<String>,
     /// The name of the session, where it does not stand in its lines.
     pub given_title: Option<String>,
-    /// The title under which its messages were reported.
+    /// The title under which its messages were reported; empty if they have none, `None` before any was reported.
     pub title: Option<String>,
 }
 

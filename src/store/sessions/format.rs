@@ -279,13 +279,13 @@ fn title_threads<D: SessionDialect>(
         found.into_iter().map(|(thread, (_, title))| (thread, title)).collect();
     for (n, log) in (0u32..).zip(logs) {
         let thread = SessionFormat::<D>::log_key(log);
-        let title = titles.get(&thread);
-        if threads.contains(&thread) && log.facts.title.as_ref() != title {
-            let was_shown = log.facts.title.is_some() && log.facts.read.name_time.is_some();
-            log.facts.title = title.cloned();
-            if was_shown {
+        let title = titles.get(&thread).cloned().unwrap_or_default();
+        if threads.contains(&thread) && log.facts.title.as_ref() != Some(&title) {
+            let is_shown = log.facts.read.name_time.is_some();
+            if is_shown && log.facts.title.is_some() {
                 shared.rereads.insert(n);
             }
+            log.facts.title = (is_shown || !title.is_empty()).then_some(title);
         }
     }
 }
@@ -488,6 +488,11 @@ impl<'a, D: SessionDialect> SessionFold<'_, 'a, D> {
         let after = read.name_time.map(|before| Timestamp::from_millis(before).plus_millis(1));
         let name_time = after.map_or(message.time, |after| after.max(message.time));
         read.name_time = Some(name_time.millis());
+        if self.log.facts.title.is_none() {
+            // It is reported without a title, also if none follows.
+            self.shared.retitled.insert(self.n);
+        }
+        let read = &mut self.log.facts.read;
         self.log.tally.last_time = Some(message.time.millis());
         if read.first_own.is_none() {
             read.first_own = Some(message.last_id.clone());

@@ -23,7 +23,8 @@ pub(super) fn build_record<D: SessionDialect>(
         let table = store.table.read();
         let n = LogSource::from_number(at.source).log_number().ok_or(StoreError::Moved)?;
         let log = table.get(n).ok_or(StoreError::Moved)?;
-        (SessionFormat::<D>::log_key(log), log.facts.title.clone())
+        let title = log.facts.title.clone().filter(|title| !title.is_empty());
+        (SessionFormat::<D>::log_key(log), title)
     };
     let (from, to) = addresses(built.message.role, built.message.agent.as_deref());
     let parts = list_parts(store, at, &shown);
