@@ -11,7 +11,8 @@ use rustix::thread::gettid;
 
 use super::SearchIndex;
 use super::error::TableError;
-use super::state::NEAR;
+use super::state::{NEAR, OpenFileIndex, SearchState};
+use super::titles::{TitleMark, list_titles};
 use crate::index::{Index, IndexChanges};
 
 /// The time after a change in which more changes are awaited.
@@ -85,6 +86,8 @@ impl SearchIndex {
     }
 
     fn write_missing(&self) -> Result<(), TableError> {
+        // They are listed first, so the rows of now have them or later ones.
+        let titles = list_titles(&self.index);
         let mut missing = {
             let mut state = self.state.lock();
             self.refresh_file(&mut state);
@@ -126,12 +129,31 @@ impl SearchIndex {
         let mut state = self.state.lock();
         if rest.is_empty() {
             state.drop_rest();
+            self.write_titles(&mut state, &titles)?;
         }
         if let Some(file) = state.file.as_mut().filter(|file| file.writes && !file.is_sealed) {
             self.file.write_seal()?;
             file.is_sealed = true;
         }
         Ok(())
+    }
+
+    /// Writes the titles of the rows, if they are not those that the file has.
+    fn write_titles(
+        &self,
+        state: &mut SearchState,
+        titles: &[TitleMark],
+    ) -> Result<(), TableError> {
+        let is_due = |file: &&mut OpenFileIndex| file.writes && file.words.has_other_titles(titles);
+        let Some(file) = state.file.as_mut().filter(is_due) else { return Ok(()) };
+        if std::mem::take(&mut file.is_sealed) {
+            self.file.remove_seal()?;
+        }
+        let saved = file.words.save_titles(titles);
+        if let Some(stamp) = self.file.stamp() {
+            file.stamp = stamp;
+        }
+        saved
     }
 
     /// Ends a run for those who wait for it.

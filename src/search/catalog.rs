@@ -1,6 +1,6 @@
 //! A table of words together with the messages that it has.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::BodySource;
 use super::documents::{DocumentMap, SavedDocument, stamp_of};
@@ -8,6 +8,7 @@ use super::error::TableError;
 use super::filter::MessageFilter;
 use super::query::SearchQuery;
 use super::table::WordTable;
+use super::titles::{TitleMark, TitlePrints};
 use crate::index::{Index, MsgIx};
 
 /// Documents that are resolved under one lock of the index.
@@ -18,6 +19,8 @@ const RESOLVED_AT_ONCE: usize = 20_000;
 pub(super) struct WordCatalog {
     table: WordTable,
     pub documents: DocumentMap,
+    /// The titles that its rows have.
+    titles: TitlePrints,
 }
 
 impl WordCatalog {
@@ -26,7 +29,11 @@ impl WordCatalog {
     /// # Errors
     /// If there is no memory.
     pub fn in_memory() -> Result<Self, TableError> {
-        Ok(Self { table: WordTable::in_memory()?, documents: DocumentMap::default() })
+        Ok(Self {
+            table: WordTable::in_memory()?,
+            documents: DocumentMap::default(),
+            titles: TitlePrints::new(),
+        })
     }
 
     /// Takes over a table of a file and finds its messages.
@@ -43,7 +50,49 @@ impl WordCatalog {
             }
         })?;
         documents.resolve_absent(&index.read());
-        Ok(Self { table, documents })
+        let titles = table.read_titles()?;
+        Ok(Self { table, documents, titles })
+    }
+
+    /// Lets messages be missing whose title is another one than that of their rows.
+    pub fn mark_retitled(&mut self, index: &Index, now: &[TitleMark]) {
+        let other = now.iter().filter(|mark| self.is_other_title(mark));
+        let retitled: HashSet<(usize, u32)> = other.map(|mark| mark.source).collect();
+        if retitled.is_empty() {
+            return;
+        }
+        let core = index.read();
+        for ix in core.messages.live_messages() {
+            let entry = core.messages.entry(ix);
+            if retitled.contains(&(entry.store(), entry.location().source)) {
+                self.documents.mark_changed(ix);
+            }
+        }
+    }
+
+    fn is_other_title(&self, mark: &TitleMark) -> bool {
+        self.titles.get(&mark.key) != Some(&mark.print)
+    }
+
+    /// Returns true if titles are others than those of the rows.
+    pub fn has_other_titles(&self, now: &[TitleMark]) -> bool {
+        now.iter().any(|mark| self.is_other_title(mark))
+    }
+
+    /// Records the titles that the rows have now.
+    ///
+    /// # Errors
+    /// If the table cannot be written. Then nothing is recorded.
+    pub fn save_titles(&mut self, now: &[TitleMark]) -> Result<(), TableError> {
+        let other: Vec<TitleMark> =
+            now.iter().filter(|mark| self.is_other_title(mark)).copied().collect();
+        self.table.begin()?;
+        if let Err(error) = self.table.insert_titles(&other).and_then(|()| self.table.commit()) {
+            self.table.roll_back();
+            return Err(error);
+        }
+        self.titles.extend(other.iter().map(|mark| (mark.key, mark.print)));
+        Ok(())
     }
 
     /// Returns true if most rows stand for no message, so that a new table would be much smaller.
@@ -96,7 +145,7 @@ impl WordCatalog {
             messages.iter().map(state).collect()
         };
         let (mut added, mut fault) = (Vec::with_capacity(messages.len()), None);
-        let Self { table, documents } = self;
+        let Self { table, documents, .. } = self;
         bodies.read_bodies(messages, &mut |ix, subject, body| {
             let Some((identity, stamp)) = states.get(&ix).filter(|_| fault.is_none()) else {
                 return;

@@ -6,9 +6,8 @@
 //! journal repairs that. The stamp of the file tells when it was replaced, cut or written by somebody else.
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
@@ -16,10 +15,16 @@ use twox_hash::XxHash3_64;
 
 use super::error::TableError;
 use crate::store::atomic_file;
-use crate::store::fs::{Stamp, make_dirs, read_small_file};
+use crate::store::fs::{Stamp, make_dirs, open_read_write, open_regular, read_small_file};
 
 /// The number of bytes that are read at once for a checksum.
 const CHUNK: usize = 1 << 20;
+/// The mode of the files: only their owner reads them.
+const MODE: u32 = 0o600;
+/// The endings of the names of the files that SQLite opens.
+const OPENED: [&str; 4] = ["", "-journal", "-wal", "-shm"];
+/// The ending of the name of the lock.
+const LOCK: &str = ".lock";
 /// The largest seal, in bytes.
 const SEAL_SIZE: u64 = 64;
 /// The number of attempts to read a file that another process may begin to write.
@@ -42,11 +47,9 @@ pub(super) struct IndexFile {
     path: PathBuf,
 }
 
-/// The right to write the file, which one process has at a time.
+/// The right to write the file, which one process has at a time. It lasts as long as its file is open.
 #[derive(Debug)]
-pub(super) struct WriterLock(
-    #[expect(dead_code, reason = "the lock lasts as long as it is open")] File,
-);
+pub(super) struct WriterLock(File);
 
 impl IndexFile {
     pub fn new(path: PathBuf) -> Self {
@@ -71,7 +74,7 @@ impl IndexFile {
         if let Some(folder) = self.path.parent() {
             make_dirs(folder, 0o700)?;
         }
-        let file = open_own(&self.beside(".lock"))?;
+        let file = open_read_write(&self.beside(LOCK), MODE)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(WriterLock(file))),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
@@ -79,12 +82,36 @@ impl IndexFile {
         }
     }
 
+    /// Returns true if a lock is that of the file, and not of one that was removed with its folder.
+    pub fn is_locked_by(&self, lock: &WriterLock) -> bool {
+        let held = lock.0.metadata().map(|meta| Stamp::from(&meta));
+        let named = Stamp::from_path(&self.beside(LOCK));
+        matches!((held, named), (Ok(held), Ok(Some(named))) if held.is_same_file(&named))
+    }
+
     /// Makes the file, if it is missing.
     ///
     /// # Errors
     /// As the system gave it.
     pub fn create(&self) -> io::Result<()> {
-        open_own(&self.path).map(drop)
+        open_read_write(&self.path, MODE).map(drop)
+    }
+
+    /// Fails unless everything that SQLite opens is a file. The open of a pipe would never end.
+    ///
+    /// # Errors
+    /// [`TableError::Damaged`], or as the system gave it.
+    pub fn check_types(&self) -> Result<(), TableError> {
+        for ending in OPENED {
+            match fs::symlink_metadata(self.beside(ending)) {
+                Ok(meta) if !meta.is_file() => {
+                    return Err(TableError::Damaged(format!("search{ending} is no file")));
+                }
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e.into()),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Removes the file and what lies beside it.
@@ -92,7 +119,7 @@ impl IndexFile {
     /// # Errors
     /// As the system gave it.
     pub fn remove(&self) -> io::Result<()> {
-        for ending in ["", "-journal", "-wal", "-shm", ".seal"] {
+        for ending in OPENED.into_iter().chain([".seal"]) {
             match fs::remove_file(self.beside(ending)) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
                 _ => {}
@@ -150,16 +177,9 @@ impl IndexFile {
     }
 }
 
-/// Opens a file that only its owner reads, and makes it if it is missing.
-fn open_own(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    options.custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC).open(path)
-}
-
 /// Returns the text of the seal of a file: its length and the checksum of all its bytes.
 fn compute_seal(path: &Path) -> io::Result<String> {
-    let (mut file, mut bytes) = (File::open(path)?, Vec::with_capacity(CHUNK));
+    let (mut file, mut bytes) = (open_regular(path)?, Vec::with_capacity(CHUNK));
     let (mut hash, mut len) = (0, 0);
     loop {
         bytes.clear();
@@ -204,7 +224,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = IndexFile::new(dir.path().join("below/search"));
         let lock = file.try_lock().unwrap();
-        assert!(lock.is_some() && file.try_lock().unwrap().is_none());
+        assert!(lock.as_ref().is_some_and(|lock| file.is_locked_by(lock)));
+        assert!(file.try_lock().unwrap().is_none());
+        fs::remove_dir_all(dir.path().join("below")).unwrap();
+        assert!(lock.as_ref().is_some_and(|lock| !file.is_locked_by(lock)));
         drop(lock);
         assert!(file.try_lock().unwrap().is_some());
     }

@@ -3,6 +3,7 @@
 //! The table of words folds by itself and decides what matches. This folding is nearly the same. It serves names, which
 //! are not in the table, and shows where a message matches.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use unicode_normalization::UnicodeNormalization as _;
@@ -11,6 +12,14 @@ use super::query::{SearchQuery, WordPattern};
 
 /// The largest number of patterns whose place is sought.
 const PATTERNS: usize = 16;
+
+/// Returns a text without accents, as the table of words gets it. The table itself removes only those of Latin letters.
+pub(super) fn drop_accents(text: &str) -> Cow<'_, str> {
+    if text.is_ascii() {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(text.nfd().filter(|c| !is_accent(*c)).nfc().collect())
+}
 
 /// Returns a text in small letters without accents.
 pub(super) fn fold_text(text: &str) -> String {

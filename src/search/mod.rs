@@ -2,6 +2,7 @@
 //!
 //! - [`SearchQuery`]: the grammar of queries. `fold`: words without case and accents, to show where a message matches.
 //! - `table`: the table of words of SQLite, in a file or in memory. `documents`: the messages of its rows. `catalog`: both.
+//! - `titles`: subjects that change without their messages.
 //! - `file`: the file, its seal, and the right to write it. `filter`: conditions that need no words.
 //! - `outside`: queries on messages that wait for their store.
 //! - `state`: the file and what it lacks. `builder`: the thread that writes.
@@ -28,6 +29,7 @@ mod table;
 #[cfg(not(feature = "search"))]
 #[path = "no_table.rs"]
 mod table;
+mod titles;
 
 pub use error::{SearchError, TableError};
 pub use filter::SearchScope;

@@ -163,7 +163,8 @@ impl RawTerm<'_> {
         // A quote separates words, as every other sign does.
         let text = self.value.replace(is_blank, " ").replace('"', " ").trim().to_owned();
         if !has_words(&text) {
-            return Err(QueryError::NoWord(repeat(self.value)));
+            let star = if self.is_prefix { "*" } else { "" };
+            return Err(QueryError::NoWord(repeat(&format!("{}{star}", self.value))));
         }
         Ok(WordPattern { text, is_prefix: self.is_prefix, in_subject })
     }
@@ -339,7 +340,7 @@ mod tests {
             ("a \"b", QueryError::OpenQuote("`b`".into())),
             ("-", QueryError::LoneMinus),
             ("a - b", QueryError::LoneMinus),
-            ("*", QueryError::NoWord("``".into())),
+            ("*", QueryError::NoWord("`*`".into())),
             ("a !!!", QueryError::NoWord("`!!!`".into())),
             ("\"\"", QueryError::NoWord("``".into())),
             ("from:", QueryError::NoValue("from")),

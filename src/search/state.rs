@@ -9,6 +9,7 @@ use super::error::TableError;
 use super::file::{SealState, WriterLock};
 use super::filter::MessageFilter;
 use super::table::WordTable;
+use super::titles::list_titles;
 use super::{SearchError, SearchIndex};
 use crate::index::MsgIx;
 use crate::model::locks::MutexGuard;
@@ -126,6 +127,8 @@ impl SearchIndex {
         if !self.may_write || self.is_stopped.load(Ordering::Relaxed) {
             return false;
         }
+        // A folder that was removed has taken the lock with it.
+        state.lock.take_if(|lock| !self.file.is_locked_by(lock));
         if state.lock.is_none() {
             match self.file.try_lock() {
                 Ok(lock) => state.lock = lock,
@@ -152,7 +155,7 @@ impl SearchIndex {
     pub(super) fn refresh_file(&self, state: &mut SearchState) {
         let stamp = self.file.stamp();
         if let Some(open) = &state.file {
-            if stamp == Some(open.stamp) {
+            if stamp == Some(open.stamp) && self.file.check_types().is_ok() {
                 return;
             }
             (state.file, state.complete_at) = (None, None);
@@ -169,12 +172,14 @@ impl SearchIndex {
     }
 
     fn load_file(&self, stamp: Stamp, writes: bool) -> Result<OpenFileIndex, TableError> {
+        self.file.check_types()?;
         let seal = self.file.check_seal()?;
         if seal == SealState::Broken {
             return Err(TableError::Damaged("its bytes are not those that were written".into()));
         }
         let table = WordTable::open_file(self.file.path(), writes)?;
-        let words = WordCatalog::load(table, &self.index)?;
+        let mut words = WordCatalog::load(table, &self.index)?;
+        words.mark_retitled(&self.index, &list_titles(&self.index));
         if writes && seal == SealState::Unsealed {
             words.check_pages()?;
         }

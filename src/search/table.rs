@@ -14,10 +14,12 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Row, params};
 
 use super::documents::SavedDocument;
 use super::error::TableError;
+use super::fold::drop_accents;
 use super::query::{SearchQuery, WordPattern};
+use super::titles::{TitleMark, TitlePrints};
 
 /// The version of the tables.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 
 /// The tables of this version.
 const SCHEMA: &str = "
@@ -31,7 +33,8 @@ const SCHEMA: &str = "
     CREATE TABLE removed(row INTEGER PRIMARY KEY);
     CREATE TABLE counts(inserted INTEGER NOT NULL, removed INTEGER NOT NULL);
     INSERT INTO counts VALUES(0, 0);
-    PRAGMA user_version = 1;
+    CREATE TABLE titles(source INTEGER PRIMARY KEY, print INTEGER NOT NULL);
+    PRAGMA user_version = 2;
 ";
 
 /// The settings of a connection. `journal_mode` and `mmap_size` keep the file from being mapped.
@@ -158,10 +161,33 @@ impl WordTable {
         let mut text = self
             .connection
             .prepare_cached("INSERT INTO texts(rowid, subject, body) VALUES(?1, ?2, ?3)")?;
-        text.execute(params![row, subject, body])?;
+        text.execute(params![row, drop_accents(subject), drop_accents(body)])?;
         self.packed.extend(identity.to_le_bytes());
         self.packed.extend(stamp.to_le_bytes());
         self.counts.inserted = row;
+        Ok(())
+    }
+
+    /// Returns the saved titles.
+    ///
+    /// # Errors
+    /// If the table cannot be read.
+    pub fn read_titles(&self) -> Result<TitlePrints, TableError> {
+        let mut all = self.connection.prepare("SELECT source, print FROM titles")?;
+        let all = all.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(all.collect::<rusqlite::Result<_>>()?)
+    }
+
+    /// Saves titles in the place of those of their sources.
+    ///
+    /// # Errors
+    /// If the table cannot be written.
+    pub fn insert_titles(&self, titles: &[TitleMark]) -> Result<(), TableError> {
+        let mut title =
+            self.connection.prepare_cached("INSERT OR REPLACE INTO titles VALUES(?1, ?2)")?;
+        for mark in titles {
+            title.execute([mark.key, mark.print])?;
+        }
         Ok(())
     }
 
@@ -289,7 +315,7 @@ fn keep_common(mut rows: Vec<u32>, others: &[u32]) -> Vec<u32> {
 fn format_words(words: &WordPattern) -> String {
     let column = if words.in_subject { "subject : " } else { "" };
     let star = if words.is_prefix { " *" } else { "" };
-    format!("({column}\"{}\"{star})", words.text.replace('"', "\"\""))
+    format!("({column}\"{}\"{star})", drop_accents(&words.text).replace('"', "\"\""))
 }
 
 fn first_integer(row: &Row<'_>) -> rusqlite::Result<i64> {
@@ -346,6 +372,7 @@ mod tests {
             ("", "no parser here: Äpfel über alles"),
             ("bug", "a long phrase of words"),
             ("line", "foo-bar http://x/y std::vec AND OR NOT NEAR"),
+            ("", "ελληνικά ёлка йод 한국어 が"),
         ]);
         for (query, rows) in [
             ("parser", &[1, 2][..]),
@@ -356,12 +383,19 @@ mod tests {
             ("apfel", &[2]),
             ("ÄPFEL", &[2]),
             ("A\u{308}pfel", &[2]),
+            ("ελληνικα", &[5]),
+            ("ΕΛΛΗΝΙΚΆ", &[5]),
+            ("елка", &[5]),
+            ("й*", &[5]),
+            ("한국어", &[5]),
+            ("が", &[5]),
+            ("か", &[]),
             ("\"long phrase\"", &[3]),
             ("\"phrase long\"", &[]),
             ("\"long phr\"*", &[3]),
             ("bug -parser", &[3]),
-            ("-parser", &[3, 4]),
-            ("-parser -bug", &[4]),
+            ("-parser", &[3, 4, 5]),
+            ("-parser -bug", &[4, 5]),
             ("AND OR", &[4]),
             ("NEAR", &[4]),
             ("foo-bar", &[4]),

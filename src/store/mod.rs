@@ -50,7 +50,7 @@ pub use self::prepare::{AddressFit, PrepareContext, PreparedRecord, Signer, refu
 pub use self::properties::{
     AnswerScheme, AttachmentRule, NextAnswerRule, SignedTextFn, StoreProperties, ThreadScheme,
 };
-pub use self::reading::{MessageReader, RawTree};
+pub use self::reading::{MessageReader, RawTree, SourceTitle};
 pub use self::receipt::{Receipt, SentMessage};
 pub use self::records::{
     EmptyThread, FoundMessage, Location, MulticastKey, PartContent, Record, Rejection, RepeatKind,

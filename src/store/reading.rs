@@ -8,10 +8,26 @@ use sha2::{Digest as _, Sha256};
 use super::{ClaimVerifier, Location, RawEntry, Record, StoreError, ViolationReporter};
 use crate::model::Timestamp;
 
+/// The title that a source gives to all its messages, as their subject.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceTitle {
+    /// The number of the source.
+    pub source: u32,
+    /// Its path, as [`MessageReader::source_path`] returns it.
+    pub path: String,
+    /// The title; empty if it has none now.
+    pub title: String,
+}
+
 /// The messages of a store, by the locations at which scans found them.
 pub trait MessageReader {
     /// Returns the path of a source relative to the store's folder.
     fn source_path(&self, source: u32) -> Option<String>;
+
+    /// Returns the titles of the sources, where a format has such titles.
+    fn source_titles(&self) -> Vec<SourceTitle> {
+        Vec::new()
+    }
 
     /// Reads the message at a location.
     ///

@@ -21,7 +21,7 @@ fn bed() -> Bed {
         ("foo", "bar", "plan", "no parser here\nbut a needle in line two", T0 + 60),
         ("carol", "bar", "other", "a long phrase of words; Thu is a day", T0 + day),
         ("bar", "foo", "plan", "the bug is fixed", T0 + 2 * day),
-        ("carol", "bar", "other", "crème brûlée and foo-bar", T0 + 3 * day),
+        ("carol", "bar", "other", "crème brûlée and foo-bar, ελληνικά, ёлка", T0 + 3 * day),
     ] {
         samp::append(&bed.store, from, to, thread, body, ts);
     }
@@ -99,6 +99,8 @@ fn s937_folding_and_phrases() {
         ("ÄPFEL", "1"),
         ("A\u{308}pfel", "1"),
         ("creme brulee", "5"),
+        ("ελληνικα", "5"),
+        ("ΕΛΛΗΝΙΚΆ елка", "5"),
         ("\"long phrase\"", "3"),
         ("\"phrase long\"", ""),
         ("phr*", "3"),
@@ -290,6 +292,40 @@ fn s943_damage() {
         assert_eq!(numbers(&m, "bug"), "14", "{name}");
         m.umount();
     }
+}
+
+/// S943: a pipe, a link or a folder in the place of a file of the index holds no search up and leads nowhere. A cache folder that
+/// was removed is made again while mounted.
+#[test]
+fn s943_no_file() {
+    let bed = bed();
+    let m = bed.mount("bar");
+    assert_eq!(numbers(&m, "parser"), "12");
+    let file = index_file(&bed);
+    let other = bed.path("other");
+    fs::write(&other, "mine").unwrap();
+    for (number, name) in
+        ["search", "search-journal", "search.seal", "search.lock"].iter().enumerate()
+    {
+        let place = file.with_file_name(name);
+        for harm in ["mkfifo", "ln -s ../../../other"] {
+            let _ = fs::remove_file(&place);
+            m.ok(&format!("{harm} {}", place.display()));
+            assert_eq!(numbers(&m, &format!("parser -{number}")), "12", "{name}: {harm}");
+            let out = bed.msgfs_out(&["--me", "bar", "search", "needle"]);
+            assert!(out.stdout.contains("1 hit"), "{name}: {harm}: {out:?}");
+        }
+        fs::remove_file(&place).ok();
+    }
+    assert_eq!(fs::read_to_string(&other).unwrap(), "mine");
+    fs::remove_dir_all(bed.path("cache/msgfs")).unwrap();
+    let mut asked = 0;
+    soon("the index is made again", || {
+        asked += 1;
+        assert_eq!(numbers(&m, &format!("parser -{asked}again")), "12");
+        file.is_file()
+    });
+    soon("nothing is said of it", || !m.cat("status.txt").contains("the index of search"));
 }
 
 /// S944: one process writes the index, and others only read it. Without an index, or where it cannot be written, nothing is hidden,

@@ -51,6 +51,10 @@ pub struct AtsfThreadFacts {
 }
 
 impl LogFacts for AtsfThreadFacts {
+    fn title(&self) -> Option<&str> {
+        Some(self.title.as_deref().unwrap_or_default())
+    }
+
     fn is_shown(&self) -> bool {
         matches!(self.state, AtsfThreadState::Usable | AtsfThreadState::Misnamed(_))
     }

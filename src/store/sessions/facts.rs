@@ -99,6 +99,10 @@ pub struct SessionFacts {
 }
 
 impl LogFacts for SessionFacts {
+    fn title(&self) -> Option<&str> {
+        Some(self.title.as_deref().unwrap_or_default())
+    }
+
     fn reset_for_reread(&mut self) {
         self.read = SessionProgress::default();
     }

@@ -193,7 +193,7 @@ fn s157_locked() {
 }
 
 /// S288, S157: a message that waits for a locked thread is in `sent/` as soon as its close has returned, with a
-/// note about the lock beside it. It is the same file when it is in the thread.
+/// note about the lock beside it. It is the same file when it is in the thread. S942: a search finds it at once.
 #[test]
 fn s288_what_waits_for_a_locked_thread_is_in_sent() {
     let (bed, project, m) = with(|p| thread(p, ONE, "locked", &two()));
@@ -214,9 +214,16 @@ fn s288_what_waits_for_a_locked_thread_is_in_sent() {
     let exact = format!("test $(stat -c %s {day}/{name}) = {}", shown.len());
     m.ok(&format!("{exact} && test $(stat -c %s {day}/{note}) = {}", why.len()));
     assert_eq!(log(&project, ONE).len(), 2);
+    let query = "search/waits store:atsf to:agent -is:unread";
+    assert_eq!(m.ls(query), [name.clone(), note.clone(), "hits.txt".to_owned()]);
+    assert_eq!(m.cat(&format!("{query}/{name}")), shown);
+    let hits = m.cat(&format!("{query}/hits.txt"));
+    assert!(hits.contains("\tlocked\twaits\n1 hit\n"), "{hits}");
+    assert_eq!(m.ls("search/waits -locked"), ["hits.txt"]);
     drop(lock.stdin.take());
     lock.wait().expect("flock ends");
     soon("it is in the thread", || log(&project, ONE).len() == 3);
+    soon("it is found once", || m.ls(query) == [name.clone(), "hits.txt".to_owned()]);
     soon("nothing is said of it", || m.ls(&day) == [name.clone()]);
     assert_eq!(m.cat(&format!("{day}/{name}")), shown);
     drop(bed);

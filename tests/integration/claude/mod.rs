@@ -261,3 +261,43 @@ fn append(path: &std::path::Path, text: &str) {
     let mut file = fs::OpenOptions::new().append(true).open(path).expect("open");
     file.write_all(text.as_bytes()).expect("write");
 }
+
+/// Returns the subjects of the messages of a thread.
+fn subjects(m: &Mount, thread: &str) -> Vec<String> {
+    let name_of = |name: &String| m.cat(&format!("{thread}/{name}"));
+    let line = |text: String| {
+        let line = text.lines().find_map(|line| line.strip_prefix("Subject: "));
+        line.unwrap_or_default().to_owned()
+    };
+    m.ls(thread).iter().filter(|name| has_ending(name, "txt")).map(|n| line(name_of(n))).collect()
+}
+
+/// S1000: the title of a session that gets one late is the subject of its earlier messages, too. S942: a search by subject finds
+/// them by the title that they show, also if it was changed while nothing was mounted.
+#[test]
+fn s1000_late_titles() {
+    let path = format!("{A}.jsonl");
+    let (bed, s, m) = with(|s| put(&s.at(&path), s.text(A, "a", "m1", "good morning")));
+    let thread = format!("threads/{A}");
+    assert_eq!(subjects(&m, &thread), [""]);
+    let found = |m: &Mount, word: &str| m.ls(&format!("search/subject:{word}")).len() - 1;
+    assert_eq!(found(&m, "please"), 0);
+    let add = |line: String| {
+        let old = fs::read_to_string(s.at(&path)).unwrap();
+        put(&s.at(&path), old + &line);
+    };
+    add(s.user(A, "b", json!("please look")));
+    soon("both have it", || subjects(&m, &thread) == ["please look"; 2]);
+    assert_eq!(found(&m, "please"), 2);
+    m.umount();
+    let title = json!({"type": "custom-title", "customTitle": "Another look", "sessionId": A});
+    add(format!("{title}\n"));
+    let m = bed.mount("bob");
+    assert_eq!(subjects(&m, &thread), ["Another look"; 2]);
+    assert_eq!((found(&m, "another"), found(&m, "please")), (2, 0));
+    m.umount();
+    let title = json!({"type": "custom-title", "customTitle": "Third", "sessionId": A});
+    add(format!("{title}\n"));
+    let out = bed.msgfs_out(&["--me", "bob", "search", "subject:third"]);
+    assert!(out.stdout.contains("2 hits"), "{out:?}");
+}

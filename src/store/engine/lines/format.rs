@@ -92,6 +92,12 @@ pub trait LogFacts:
         Timestamp::default()
     }
 
+    /// Returns the title that is the subject of all messages of the log; empty if it has none now, `None` if logs of the format
+    /// have no titles.
+    fn title(&self) -> Option<&str> {
+        None
+    }
+
     /// Returns the time of the last change that the log, or the file beside it, states itself.
     fn change_time(&self) -> Option<Timestamp> {
         None

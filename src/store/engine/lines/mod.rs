@@ -31,7 +31,7 @@ use crate::model::locks::{LockLevel, Mutex};
 use crate::model::sanitize_line;
 use crate::store::fs::{self, Stamp, read_range};
 use crate::store::{
-    ClaimVerifier, Location, MessageReader, Record, ScanSink, StoreError, StoreSpec,
+    ClaimVerifier, Location, MessageReader, Record, ScanSink, SourceTitle, StoreError, StoreSpec,
     ViolationReporter,
 };
 use append::UnsyncedLogs;
@@ -242,6 +242,18 @@ impl<F: LineFormat> MessageReader for LineStore<F> {
             LogSource::Log(n) => Some(table.raw_path(table.get(n)?, F::SHAPE.log_file)),
             LogSource::Head(n) => Some(table.raw_path(table.get(n)?, F::SHAPE.head_file)),
         }
+    }
+
+    fn source_titles(&self) -> Vec<SourceTitle> {
+        let table = self.table.read();
+        let titles = table.iter_numbered().filter_map(|(n, log)| {
+            Some(SourceTitle {
+                source: LogSource::Log(n).number(),
+                path: table.raw_path(log, F::SHAPE.log_file),
+                title: log.facts.title()?.to_owned(),
+            })
+        });
+        titles.collect()
     }
 
     fn read_record(&self, at: &Location) -> Result<Record, StoreError> {
