@@ -193,7 +193,8 @@ fn find_later_messages(core: &IndexTables, question: &Question) -> LaterMessages
     // A message that tells only the second of its time may stand before a question of the same second.
     let begin = Timestamp::from_secs(question.time.secs());
     let thread = core.messages.entry(question.ix).thread();
-    let [to_me, from_me] = [core.messages.to_me_list(), core.messages.from_me_list()].map(|list| {
+    let lists = core.messages.lists();
+    let [to_me, from_me] = [lists.sorted_to_me(), lists.sorted_from_me()].map(|list| {
         let is_before = |ix: &MsgIx| core.messages.name_time(core.messages.entry(*ix)) < begin;
         list.get(list.partition_point(is_before)..).unwrap_or_default()
     });
