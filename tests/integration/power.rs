@@ -29,9 +29,10 @@ if pid:
     os.kill(int(pid), 9)
 ";
 
-/// The calls that change the content of a disk, and those that tell the file.
+/// The calls that change the content of a disk, those that tell the file, and those that start a process.
 const CALLS: &str = "trace=openat,open,creat,close,fcntl,dup,write,pwrite64,ftruncate,fsync,fdatasync,\
-                     rename,renameat,renameat2,link,linkat,unlink,unlinkat,mkdir,mkdirat,rmdir";
+                     rename,renameat,renameat2,link,linkat,unlink,unlinkat,mkdir,mkdirat,rmdir,\
+                     clone,clone3,fork,vfork";
 
 /// Mounts under strace and sends.
 fn record(bed: &Bed, writers: &str, each: usize, kill: bool) {
@@ -84,4 +85,24 @@ fn s183_loss_of_power() {
     let out = run_for(c, None, limit);
     println!("{}", out.said());
     assert!(out.ok(), "{out:?}");
+}
+
+/// S183: a log that an ended process has made is perhaps not on disk under its name. Its folder is synced before a
+/// message in it counts as sent.
+#[test]
+fn s183_the_name_of_a_log_that_is_there() {
+    let bed = Bed::new();
+    let store = fs::canonicalize(bed.path("store")).unwrap();
+    fs::write(store.join("log-bar.jsonl"), "").unwrap();
+    record(&bed, "a", 1, false);
+    let hex = |text: &str| text.bytes().map(|byte| format!("\\x{byte:02x}")).collect::<String>();
+    let trace = fs::read_to_string(bed.path("trace")).unwrap();
+    let find = |what: &str, texts: &[String]| {
+        let found = trace.lines().position(|line| texts.iter().all(|text| line.contains(text)));
+        found.unwrap_or_else(|| panic!("{what} is not in the trace"))
+    };
+    let of_folder = format!("<{}>", hex(store.to_str().unwrap()));
+    let synced = find("a sync of the folder", &["fsync(".to_owned(), of_folder]);
+    let ended = find("the end in the spool", &["pwrite64(".to_owned(), hex("\"end\":true")]);
+    assert!(synced < ended, "{synced} {ended}");
 }

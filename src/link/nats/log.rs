@@ -172,7 +172,7 @@ impl NatsLogFolder {
         } else {
             append_once(&file, text, stamp.size)?;
         }
-        self.unsynced.note_append(&path, stamp.size == 0, stamp.size, stamp);
+        self.unsynced.note_append(&path, stamp.size, stamp);
         // Other programs may have appended since the length was read; the file position shows the real offset.
         let at = file.stream_position()?.saturating_sub(text.len() as u64);
         Ok(NatsAppendPosition { at, ino: stamp.ino })

@@ -131,7 +131,11 @@ impl AgentAzall {
         for (to, way) in &waiting.recipients {
             let delivered = match way {
                 RecipientState::Refused(_) => continue,
-                RecipientState::Delivered => true,
+                RecipientState::Delivered => {
+                    // A process that ended may have put it there, and not have brought its name to disk.
+                    self.mark_unsynced([self.inbox_of(to, &place)]);
+                    true
+                }
                 RecipientState::Waiting(_) => false,
                 RecipientState::Undelivered | RecipientState::Link(_) => {
                     let handed = match way {
@@ -173,7 +177,11 @@ impl AgentAzall {
     fn note_delivered(&self, path: &str, to: &str, others: bool) -> Result<(), StoreError> {
         let mut known = self.format.delivered.lock();
         known.entry(to_outbox_path(path)).or_default().insert(to.to_owned());
-        if others { self.format.state.save_delivered(&known) } else { Ok(()) }
+        if !others {
+            return Ok(());
+        }
+        self.sync_dirs()?;
+        self.format.state.save_delivered(&known)
     }
 
     /// Forgets the recipients of files that are not in the outbox any more. A file that cannot be seen may still be
@@ -200,6 +208,11 @@ impl AgentAzall {
         };
     }
 
+    /// Returns the folder of a mailbox into which a letter is delivered.
+    fn inbox_of(&self, to: &str, place: &LetterPath<'_>) -> PathBuf {
+        self.format.mailboxes.join(to).join(place.day).join("inbox")
+    }
+
     /// Puts a copy into one mailbox, attachments before the text. Returns `false` if another file has the name.
     fn deliver_to_mailbox(
         &self,
@@ -208,7 +221,7 @@ impl AgentAzall {
         bytes: &[u8],
     ) -> Result<bool, StoreError> {
         let mailbox = self.format.mailboxes.join(to);
-        let inbox = mailbox.join(place.day).join("inbox");
+        let inbox = self.inbox_of(to, place);
         let target = inbox.join(format!("{}.txt", place.stem));
         let io = |e| StoreError::io(&target, e);
         let changed = new_files::make_dirs_below(&mailbox, &[place.day, "inbox"])?;

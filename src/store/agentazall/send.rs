@@ -244,6 +244,8 @@ impl AgentAzall {
         for path in self.find_files_named(&message.id)? {
             let file = self.mailbox_dir().join(&path);
             if deliver::is_same_but_status(&file, message.bytes.as_bytes()) {
+                // The process that wrote it may have ended before its name was on disk.
+                self.mark_unsynced(file.parent().map(std::path::Path::to_owned));
                 self.note_change(&file);
                 return Ok(Some(path));
             }

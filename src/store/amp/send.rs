@@ -493,6 +493,7 @@ impl AmpStore {
     ) -> Result<(), StoreError> {
         // The source is opened only if it is needed: it is removed once everything is delivered.
         if confined::open_path(base, &["attachments", id, name]).is_ok() {
+            self.format.unsynced.lock().insert(base.join("attachments").join(id));
             return Ok(());
         }
         let source = fs::open_regular(&file.path).map_err(|e| StoreError::io(&file.path, e))?;
@@ -537,8 +538,9 @@ impl AmpStore {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 done => done.map_err(io)?,
             }
-            self.format.unsynced.lock().insert(folder);
         }
+        // A process that ended may have made a file that is there, and not have brought its name to disk.
+        self.format.unsynced.lock().insert(folder);
         Ok(())
     }
 }

@@ -144,7 +144,9 @@ impl MessageAppender for AmqStore {
                     );
                     Err(StoreError::Refused(why))
                 }
-                there => Ok(there.is_some()),
+                // The process that wrote it may have ended before its name was on disk.
+                Some(_) => folder.sync_names().map(|()| true),
+                None => Ok(false),
             };
         let sent = self.open_mailbox_folder(self.me(), "outbox/sent")?;
         let mut staged = Vec::new();

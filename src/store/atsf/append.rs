@@ -109,7 +109,7 @@ impl AtsfStore {
         }
         // The lock is held until the line is on disk.
         let path = folder.file_path(LOG);
-        unsynced.note_append(&path, true, before.size, before);
+        unsynced.note_append(&path, before.size, before);
         unsynced.sync_log(&LogPath { dir: &folder.dir, name: LOG, path: &path })?;
         self.note_change(&path);
         self.note_change(&folder.file_path(META));

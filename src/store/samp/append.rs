@@ -142,7 +142,6 @@ pub(super) fn append_to_log(
     known: Option<&Stamp>,
     unsynced: &mut UnsyncedLogs,
 ) -> Result<Option<(u64, Stamp)>, StoreError> {
-    let new = confined::stat(log.dir, log.name).is_err();
     let append = || {
         let mut file = log.open(true)?;
         let before = Stamp::from_file(&file)?;
@@ -157,7 +156,7 @@ pub(super) fn append_to_log(
     let Some((before, at, stamp)) = append().map_err(|e: io::Error| log.io_error(e))? else {
         return Ok(None);
     };
-    unsynced.note_append(log.path, new, before.size, before);
+    unsynced.note_append(log.path, before.size, before);
     Ok(Some((at, stamp)))
 }
 

@@ -527,7 +527,6 @@ fn append_lines(
 ) -> Result<bool, StoreError> {
     let (mut lines, mut written) = (lines.iter().peekable(), false);
     while lines.peek().is_some() {
-        let new = confined::stat(log.dir, log.name).is_err();
         let mut write = || {
             let file = log.open(true)?;
             let before = Stamp::from_file(&file)?;
@@ -548,7 +547,7 @@ fn append_lines(
         let Some((before, stamp)) = write().map_err(|e: io::Error| log.io_error(e))? else {
             return Ok(false);
         };
-        unsynced.note_append(log.path, new, before.size, before);
+        unsynced.note_append(log.path, before.size, before);
         known = known.map(|_| stamp);
         written = true;
     }

@@ -110,7 +110,8 @@ impl MessageAppender for Ssot {
         let io = |e| StoreError::io(&path, e);
         let _lock = folder::lock_task(&self.properties.dir, task)?;
         let done = match task::read_message_bytes(&self.properties.dir, task, id) {
-            Ok(there) if is_same_json(&there, text.as_bytes()) => Ok(()),
+            // The process that wrote it may have ended before its name was on disk.
+            Ok(there) if is_same_json(&there, text.as_bytes()) => fs::fsync(&dir).map_err(io),
             Ok(_) => return Err(duplicate_id_error(id)),
             Err(_) => {
                 folder::overwrite_file(&dir, &sig, IMMUTABLE, format!("{line}\n").as_bytes())

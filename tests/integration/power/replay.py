@@ -42,8 +42,10 @@ def events(trace):
 
     A call takes effect when it ends; but the number that `close` gives up is free once it began, and
     another thread may have it before it ends.
+
+    A child process has descriptors of its own under the same numbers. It changes no file, and its calls are left out.
     """
-    begun, out = {}, []
+    begun, out, children = {}, [], set()
     for number, line in enumerate(open(trace, errors="replace")):
         line = line.rstrip("\n")
         if m := STARTED.match(line):
@@ -55,10 +57,14 @@ def events(trace):
                 continue
             start, when, head = begun.pop(m[1])
             line = f"{m[1]} {when} {head}{m[4]}"
-        if (m := CALL.match(line)) and int(m[5]) >= 0:
-            number = start if m[3] == "close" else number
-            out.append((start, number, float(m[2]), m[3], m[4], int(m[5]), m[6]))
-    return sorted(out, key=lambda call: call[1])
+        if not (m := CALL.match(line)) or int(m[5]) < 0:
+            continue
+        if m[3] in ("clone", "clone3", "fork", "vfork"):
+            children |= set() if "CLONE_FILES" in m[4] else {m[5]}
+            continue
+        number = start if m[3] == "close" else number
+        out.append((m[1], (start, number, float(m[2]), m[3], m[4], int(m[5]), m[6])))
+    return sorted((call for pid, call in out if pid not in children), key=lambda call: call[1])
 
 
 class Disk:

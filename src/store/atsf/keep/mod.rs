@@ -162,7 +162,7 @@ impl KeptThread {
         let (root, name, key) = (project.to_owned(), id.to_owned(), id.to_owned());
         let folder = AtsfThreadFolder { root, name, key, number: None, dir };
         let log = path.join(LOG);
-        let (file, is_new) = open_log(&folder.dir, &log)?;
+        let file = open_log(&folder.dir, &log)?;
         let stamp = Stamp::from_file(&file).map_err(|e| StoreError::io(&log, e))?;
         let mut thread = Self {
             kind,
@@ -180,7 +180,7 @@ impl KeptThread {
             lines: String::new(),
             unsynced: UnsyncedLogs::default(),
         };
-        thread.unsynced.note_append(&thread.path, is_new, stamp.size, stamp);
+        thread.unsynced.note_append(&thread.path, stamp.size, stamp);
         thread.read_log().map_err(|e| StoreError::io(&thread.path, e))?;
         Ok(thread)
     }
@@ -347,16 +347,15 @@ fn require_thread(dir: &OwnedFd, id: &str, path: &Path) -> Result<(), StoreError
     Err(StoreError::NotPermitted(format!("{} is left alone: {why}", path.display())))
 }
 
-/// Opens and locks the log, and returns true if it is new. Only its owner may read it.
-fn open_log(dir: &OwnedFd, path: &Path) -> Result<(File, bool), StoreError> {
+/// Opens and locks the log. Only its owner may read it.
+fn open_log(dir: &OwnedFd, path: &Path) -> Result<File, StoreError> {
     let io = |e: io::Error| StoreError::io(path, e);
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let mode = Mode::from_raw_mode(FILE_MODE);
-    let is_new = match retry_on_intr(|| rustix::fs::openat(dir, LOG, flags, mode)) {
-        Ok(_) => true,
-        Err(Errno::EXIST) => false,
+    match retry_on_intr(|| rustix::fs::openat(dir, LOG, flags, mode)) {
+        Ok(_) | Err(Errno::EXIST) => {}
         Err(e) => return Err(io(e.into())),
-    };
+    }
     let log = LogPath { dir, name: LOG, path };
     let give_up = Instant::now() + PATIENCE;
     let file = loop {
@@ -371,7 +370,7 @@ fn open_log(dir: &OwnedFd, path: &Path) -> Result<(File, bool), StoreError> {
         // Another program wrote the log anew.
         file.set_permissions(PermissionsExt::from_mode(FILE_MODE)).map_err(io)?;
     }
-    Ok((file, is_new))
+    Ok(file)
 }
 
 #[cfg(test)]

@@ -136,6 +136,14 @@ impl<F: FileFormat> OpenFolder<'_, F> {
         self.map_error(name, staged.and_then(|file| fs::sync_open_dir(&self.dir).map(|()| file)))
     }
 
+    /// Makes the names of files that are here survive loss of power.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn sync_names(&self) -> Result<(), StoreError> {
+        self.map_error("", fs::sync_open_dir(&self.dir))
+    }
+
     /// Gives a staged file its name in this folder.
     ///
     /// # Errors

@@ -120,8 +120,6 @@ pub fn append_once(mut file: &File, text: &[u8], before: u64) -> io::Result<()> 
 /// Bytes that were appended to a log and may not be on disk.
 #[derive(Debug)]
 struct UnsyncedAppend {
-    /// True if the name of the log is new.
-    is_new_file: bool,
     /// The offset at which they begin, and the stamp of the file.
     from: u64,
     file: Stamp,
@@ -131,30 +129,28 @@ struct UnsyncedAppend {
 
 /// Appends that may not be on disk, by log.
 #[derive(Debug, Default)]
-pub struct UnsyncedLogs(HashMap<PathBuf, UnsyncedAppend>);
+pub struct UnsyncedLogs {
+    appends: HashMap<PathBuf, UnsyncedAppend>,
+    /// The files whose names this process has brought to disk. A name that stands there already may have been made by
+    /// a process that ended before it synced the folder.
+    synced_names: HashMap<PathBuf, Stamp>,
+}
 
 impl UnsyncedLogs {
     /// Notes that bytes were appended after `from`.
-    pub fn note_append(&mut self, log: &Path, new: bool, from: u64, file: Stamp) {
-        match self.0.get_mut(log) {
-            Some(behind) if behind.file.is_same_file(&file) => behind.is_new_file |= new,
-            other => {
-                let new = new || other.is_some_and(|behind| behind.is_new_file);
-                self.0.insert(
-                    log.to_owned(),
-                    UnsyncedAppend { is_new_file: new, from, file, failed: false },
-                );
-            }
+    pub fn note_append(&mut self, log: &Path, from: u64, file: Stamp) {
+        if self.appends.get(log).is_none_or(|behind| !behind.file.is_same_file(&file)) {
+            self.appends.insert(log.to_owned(), UnsyncedAppend { from, file, failed: false });
         }
     }
 
-    /// Waits until a log, and its name if that is new, are on disk. The wait includes bytes that a killed msgfs
-    /// appended, of which nothing is known here.
+    /// Waits until a log and its name are on disk. The wait includes bytes that a killed msgfs appended, of which
+    /// nothing is known here.
     ///
     /// # Errors
     /// As the system gave it. Then it is unknown which bytes are on disk.
     pub fn sync_log(&mut self, log: &LogPath<'_>) -> Result<(), StoreError> {
-        let mut behind = self.0.get_mut(log.path);
+        let mut behind = self.appends.get_mut(log.path);
         let mut file = confined::open_file(log.dir, log.name).map_err(|e| log.io_error(e))?;
         let stamp = Stamp::from_file(&file).map_err(|e| log.io_error(e))?;
         if let Some(behind) = behind.as_ref().filter(|b| b.failed && b.file.is_same_file(&stamp)) {
@@ -167,10 +163,11 @@ impl UnsyncedLogs {
             }
             return Err(log.io_error(e));
         }
-        if behind.is_none_or(|behind| behind.is_new_file) {
+        if self.synced_names.get(log.path).is_none_or(|named| !named.is_same_file(&stamp)) {
             fs::sync_open_dir(log.dir).map_err(|e| log.io_error(e))?;
+            self.synced_names.insert(log.path.to_owned(), stamp);
         }
-        self.0.remove(log.path);
+        self.appends.remove(log.path);
         Ok(())
     }
 }
@@ -190,9 +187,10 @@ mod tests {
             let file = spot.open(true).unwrap();
             let stamp = Stamp::from_file(&file).unwrap();
             append_line(&file, stamp.size, false, line).unwrap();
-            unsynced.note_append(&path, stamp.size == 0, stamp.size, stamp);
+            unsynced.note_append(&path, stamp.size, stamp);
         };
-        let fail = |unsynced: &mut UnsyncedLogs| unsynced.0.get_mut(&path).unwrap().failed = true;
+        let fail =
+            |unsynced: &mut UnsyncedLogs| unsynced.appends.get_mut(&path).unwrap().failed = true;
         for line in ["one", "two"] {
             append(line, &mut unsynced);
         }
@@ -203,7 +201,7 @@ mod tests {
         let after = Stamp::from_file(&File::open(&path).unwrap()).unwrap();
         assert!(after.is_same_file(&before) && after.mtime > before.mtime, "written");
         assert_eq!(std::fs::read(&path).unwrap(), b"one\ntwo\n");
-        assert!(unsynced.0.is_empty());
+        assert!(unsynced.appends.is_empty());
         // A file that replaced the log is left alone.
         append("three", &mut unsynced);
         fail(&mut unsynced);
