@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use crate::common::agz::Tree;
+use crate::common::agz::{self, Tree};
 use crate::common::amp::{ALICE, Home};
-use crate::common::{Bed, Mount, samp, soon};
+use crate::common::{Bed, Mount, soon};
 use crate::receipts::becomes;
 
 /// Checks that an accepted message is in `sent/` while a file in the place of a folder keeps its store from taking it, and
@@ -56,8 +56,7 @@ fn s1140_what_the_store_cannot_take_yet_is_in_sent() {
     let dave = "dave@localhost";
     fs::create_dir(tree.mailbox(dave)).unwrap();
     let m = bed.mount("bar");
-    let day = samp::today();
-    is_in_sent_while_blocked(&m, dave, &tree.base().join(day).join("inbox"));
+    is_in_sent_while_blocked(&m, dave, &tree.base().join(agz::today()).join("inbox"));
     drop(m);
     for leaf in ["anna", "bob"].iter().flat_map(|who| ["new", "cur", "tmp"].map(|l| (who, l))) {
         fs::create_dir_all(bed.path("mail").join(leaf.0).join(leaf.1)).unwrap();
