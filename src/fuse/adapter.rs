@@ -148,7 +148,8 @@ impl FuseAdapter {
 
     /// Returns the attributes of a node, with the length of the open file if there is one.
     pub fn stat_open_node(&self, node: &Node, handle: Option<FileHandle>) -> Result<Attr, Error> {
-        let open = handle.and_then(|h| self.files.get(h)).and_then(|f| self.tree.open_len(&f));
+        let open =
+            handle.and_then(|h| self.files.get(h)).and_then(|f| self.tree.writer().open_len(&f));
         match (self.tree.stat_node(node), open) {
             (Ok(attr), Some(size)) => Ok(Attr { size, ..attr }),
             // The draft was sent or removed since its name was looked up. Opening it makes a new one. An error
@@ -174,7 +175,7 @@ impl FuseAdapter {
                 self.inbox_moves.resolve_move(who, name, || inbox_moves::is_renaming(who))
         {
             // A program may have read it meanwhile, so it is marked unread again.
-            self.tree.mark_unread(&from);
+            self.tree.writer().mark_unread(&from);
             return Ok(Attr { caching: CachePolicy::Volatile, ..self.tree.stat_node(&from)? });
         }
         let found = self.tree.lookup(&parent, name).and_then(|node| self.tree.stat_node(&node));
@@ -208,7 +209,7 @@ impl FuseAdapter {
             return Err(Error::from_errno(libc::EINVAL));
         }
         let known = moving && self.tree.lookup(&to, new_name).is_ok();
-        self.tree.rename(&from, name, &to, new_name, replace)?;
+        self.tree.writer().rename(&from, name, &to, new_name, replace)?;
         if moving {
             self.inbox_moves.begin_move(who, new_name, self.tree.lookup(&from, name)?, known);
             return Err(Error::Stale);
@@ -271,7 +272,7 @@ impl FuseAdapter {
                     name.push_str("..");
                     Some(self.tree.parent_folder(&dir.node))
                 }
-                n => self.tree.push_entry_name(&dir.listing, (n - FIRST) as usize, &mut name),
+                n => dir.listing.push_entry_name(&self.tree, (n - FIRST) as usize, &mut name),
             };
             let Some(node) = node else { continue };
             if add(number + 1, &name, &node) {

@@ -80,7 +80,7 @@ mod tests {
         let list = |path: &str| {
             let names = || {
                 let listing = tree.list_folder(&tree.resolve_path(path)?)?;
-                let entries = (0..).map_while(|number| tree.resolve_entry(&listing, number));
+                let entries = (0..).map_while(|number| listing.resolve_entry(&tree, number));
                 Ok(entries.map(|(name, _)| name).collect())
             };
             run_guarded::<Vec<String>>("readdir", names).map_err(Errno::code)

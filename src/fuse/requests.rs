@@ -93,7 +93,7 @@ impl Filesystem for FuseAdapter {
             let node = self.resolve_inode(ino)?;
             let file = fh.and_then(|h| self.files.get(h));
             if let Some(size) = size {
-                self.tree.set_len(&node, file.as_deref(), size)?;
+                self.tree.writer().set_len(&node, file.as_deref(), size)?;
             }
             let foreign =
                 uid.is_some_and(|u| u != self.owner.0) || gid.is_some_and(|g| g != self.owner.1);
@@ -127,7 +127,8 @@ impl Filesystem for FuseAdapter {
             }
             let folder = self.resolve_inode(parent)?;
             let access = self.make_open_request(req, &folder, libc::O_WRONLY);
-            let (node, file) = self.tree.create(&folder, parse_entry_name(name)?, &access)?;
+            let (node, file) =
+                self.tree.writer().create(&folder, parse_entry_name(name)?, &access)?;
             self.tree.release(&file);
             self.tree.stat_node(&node)
         });
@@ -144,7 +145,8 @@ impl Filesystem for FuseAdapter {
         reply: ReplyEntry,
     ) {
         let made = run_guarded("mkdir", || {
-            let node = self.tree.mkdir(&self.resolve_inode(parent)?, parse_entry_name(name)?)?;
+            let node =
+                self.tree.writer().mkdir(&self.resolve_inode(parent)?, parse_entry_name(name)?)?;
             self.tree.stat_node(&node)
         });
         self.reply_new_entry(made, reply);
@@ -153,7 +155,7 @@ impl Filesystem for FuseAdapter {
     fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         reply_empty(
             run_guarded("unlink", || {
-                self.tree.unlink(&self.resolve_inode(parent)?, parse_entry_name(name)?)
+                self.tree.writer().unlink(&self.resolve_inode(parent)?, parse_entry_name(name)?)
             }),
             reply,
         );
@@ -162,7 +164,7 @@ impl Filesystem for FuseAdapter {
     fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         reply_empty(
             run_guarded("rmdir", || {
-                self.tree.rmdir(&self.resolve_inode(parent)?, parse_entry_name(name)?)
+                self.tree.writer().rmdir(&self.resolve_inode(parent)?, parse_entry_name(name)?)
             }),
             reply,
         );
@@ -228,7 +230,7 @@ impl Filesystem for FuseAdapter {
                 Error::NotFound => Error::from_errno(libc::EINVAL),
                 e => e,
             })?;
-            let (node, file) = self.tree.create(&folder, name, &access)?;
+            let (node, file) = self.tree.writer().create(&folder, name, &access)?;
             let (handle, how) = self.register_open(&node, file, &access);
             Ok((self.stat_open_node(&node, Some(handle))?, handle, how))
         });
@@ -289,8 +291,8 @@ impl Filesystem for FuseAdapter {
     ) {
         let done = run_guarded("write", || {
             let file = self.open_file(fh)?;
-            self.tree.note_writer(&file, req.pid());
-            self.tree.write_file(&file, offset, data)
+            file.note_writer(req.pid());
+            self.tree.writer().write_file(&file, offset, data)
         });
         match done {
             Ok(()) => reply.written(data.len() as u32),
@@ -309,7 +311,7 @@ impl Filesystem for FuseAdapter {
         let done = run_guarded("flush", || {
             let file = self.open_file(fh)?;
             let by = if file.should_know_closer() { requesting_process(req) } else { 0 };
-            self.tree.note_closer(&file, req.pid());
+            self.tree.writer().note_closer(&file, req.pid());
             self.tree.flush(&file, by)
         });
         reply_empty(done, reply);
@@ -405,7 +407,7 @@ impl Filesystem for FuseAdapter {
                 }
                 // An entry that went after the folder was opened is not listed any more.
                 let attr = match number.checked_sub(FIRST) {
-                    Some(number) => self.tree.stat_entry(&dir.listing, number as usize, node),
+                    Some(number) => dir.listing.stat_entry(&self.tree, number as usize, node),
                     None => self.tree.stat_node(node),
                 };
                 let Ok(attr) = attr else { return false };
@@ -469,7 +471,11 @@ impl Filesystem for FuseAdapter {
     ) {
         let asked = ino == INodeNo::ROOT && cmd == u32::from(MARK_ALL);
         let done = run_guarded("ioctl", || {
-            if asked { self.tree.mark_all_read() } else { Err(Error::from_errno(libc::ENOTTY)) }
+            if asked {
+                self.tree.writer().mark_all_read()
+            } else {
+                Err(Error::from_errno(libc::ENOTTY))
+            }
         });
         match done {
             Ok(n) => reply.ioctl(i32::try_from(n).unwrap_or(i32::MAX), &[]),

@@ -87,7 +87,7 @@ impl Composer<'_> {
         let refused = |e: &OutboxError| {
             let reason = rename_refusal_text(to, e);
             self.note_folder_refusal(from, &reason);
-            self.outbox.note_unlisted(to, &reason);
+            self.outbox.unlisted_notes.add(to, &reason);
         };
         let has_body = self.outbox.folders.stat_file(from, BODY).is_some();
         if has_body && !self.outbox.is_private(to, &DraftTarget::Outbox) {
@@ -243,7 +243,7 @@ impl Composer<'_> {
             let judged = empty.map_or_else(|| self.outbox.spool_draft(&mut d), Err);
             judged.inspect_err(|e| {
                 self.outbox.note_refusal(to, &e.to_string(), Timestamp::now());
-                self.outbox.note_unlisted(to, &e.to_string());
+                self.outbox.unlisted_notes.add(to, &e.to_string());
             })?;
         }
         let spooled = d.spooled.take();

@@ -91,7 +91,7 @@ impl Outbox {
 
     pub(super) fn insert_open(&self, draft: OpenDraft) -> DraftId {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        self.removed_notes.lock().remove(&draft.name);
+        self.unlisted_notes.remove(&draft.name);
         let (name, listed) = (draft.name.clone(), draft.is_listed());
         let written = draft.written.clone();
         let draft = Arc::new(Mutex::with_level(LockLevel::Draft, draft));
@@ -324,7 +324,7 @@ impl Outbox {
 
     /// Drops the last refusal if it is that of a draft of this name, which was sent or removed.
     pub(super) fn clear_last_refusal(&self, name: &str) {
-        self.removed_notes.lock().remove(name);
+        self.unlisted_notes.remove(name);
         let newest = self.saved_drafts.lock().last_refusal();
         let mut last = self.last_refusal.lock();
         if last.as_ref().is_some_and(|refusal| refusal.name == name) {
@@ -402,18 +402,12 @@ impl Outbox {
     ) {
         let reason = rename_refusal_text(to, why);
         self.note_refusal(from, &reason, Timestamp::now());
-        self.note_unlisted(&unlisted_place(to, target), &reason);
+        self.unlisted_notes.add(&unlisted_place(to, target), &reason);
         let mut shelf = self.saved_drafts.lock();
         let place = shelf.resolve_place(from, of);
         if let Some((place, kept)) = place.and_then(|p| shelf.get(&p).cloned().map(|k| (p, k))) {
             shelf.save_at(&place, SavedDraft { error: Some(reason), ..kept });
         }
-    }
-
-    /// Keeps the note of a draft that is not listed, for readers that ask for it by name.
-    pub(super) fn note_unlisted(&self, name: &str, reason: &str) {
-        let note = (reason.to_owned(), Timestamp::now(), Instant::now());
-        self.removed_notes.lock().insert(name.to_owned(), note);
     }
 
     /// Renames drafts that are open. A draft that was spooled under the old name is spooled again under the new one, at
@@ -439,7 +433,7 @@ impl Outbox {
     /// [`OutboxError::NotFound`].
     pub fn remove(&self, name: &str, target: &DraftTarget) -> Result<(), OutboxError> {
         if let Some(draft) = name.strip_suffix(".error") {
-            if self.forget_folder_note(draft) || self.removed_notes.lock().remove(draft).is_some() {
+            if self.forget_folder_note(draft) || self.unlisted_notes.remove(draft) {
                 return Ok(());
             }
             let mut shelf = self.saved_drafts.lock();
@@ -460,7 +454,7 @@ impl Outbox {
             self.clear_last_refusal(name);
         }
         if let Some(reason) = kept.as_ref().and_then(|k| k.error.as_ref()) {
-            self.note_unlisted(name, reason);
+            self.unlisted_notes.add(name, reason);
         }
         let kept = kept.is_some();
         if kept || open > 0 { Ok(()) } else { Err(OutboxError::NotFound) }

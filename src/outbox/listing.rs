@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::saved_drafts::{SavedDrafts, unlisted_place};
-use super::{
-    DraftId, DraftTarget, NOTE_AFTER, OpenDraft, Outbox, OutboxEntry, SavedDraft, render_note,
-};
+use super::{DraftId, DraftTarget, OpenDraft, Outbox, OutboxEntry, SavedDraft, render_note};
 use crate::model::Timestamp;
 
 impl OutboxEntry {
@@ -96,14 +94,7 @@ impl Outbox {
     fn refusal_reason(&self, shelf: &SavedDrafts, draft: &str) -> Option<(String, Timestamp)> {
         let of_folder = self.folder_notes.lock().get(draft).cloned();
         let of_draft = || shelf.get(draft).and_then(|k| Some((k.note_text(draft)?, k.time)));
-        of_folder.or_else(of_draft).or_else(|| self.removed_reason(shelf, draft))
-    }
-
-    /// Returns the same for a draft that was removed a moment ago.
-    fn removed_reason(&self, shelf: &SavedDrafts, draft: &str) -> Option<(String, Timestamp)> {
-        let mut removed = self.removed_notes.lock();
-        removed.retain(|name, (_, _, at)| at.elapsed() < NOTE_AFTER && shelf.get(name).is_none());
-        removed.get(draft).map(|(reason, time, _)| (reason.clone(), *time))
+        of_folder.or_else(of_draft).or_else(|| self.unlisted_notes.find(shelf, draft))
     }
 
     /// Returns true if the only thing of this name is a draft whose last close has just returned. Others see such a

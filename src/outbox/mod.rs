@@ -16,7 +16,7 @@
 //!
 //! # Locks
 //!
-//! One draft → `reservations` → `saved_drafts` → `folder_notes`, `removed_notes`, `last_refusal`; the locks of the
+//! One draft → `reservations` → `saved_drafts` → `folder_notes`, `unlisted_notes`, `last_refusal`; the locks of the
 //! index come after `reservations`. The table of open drafts is never held while another lock is taken. While a flush
 //! waits for the disk only its draft is locked.
 
@@ -39,6 +39,7 @@ mod saved_drafts;
 mod sender;
 mod spool;
 mod thread_backoff;
+mod unlisted_notes;
 mod whole_message;
 
 pub use compose::Composer;
@@ -52,7 +53,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::model::locks::{LockLevel, Mutex};
 use serde::{Deserialize, Serialize};
@@ -67,6 +68,7 @@ use reservations::Reservations;
 use saved_drafts::SavedDrafts;
 use sender::{SendContext, SenderThread};
 use spool::{Spool, SpoolParcel};
+use unlisted_notes::UnlistedNotes;
 
 /// The time within which the second use of an idempotency key is a retry.
 pub(crate) const IDEMPOTENCY_WINDOW_MS: i64 = 7 * 86_400_000;
@@ -77,9 +79,6 @@ const EARLY_LIMIT: usize = 64 << 10;
 const CLOSING: Duration = Duration::from_millis(250);
 /// The same time after a refused flush. It is longer, because the user then looks for the reason and for nothing else.
 const REFUSING: Duration = Duration::from_millis(500);
-/// The time for which the note of a removed draft can still be removed by its name, though it is no longer listed: `rm
-/// outbox/*` has asked for both.
-const NOTE_AFTER: Duration = Duration::from_secs(60);
 
 /// The kind of message that a draft becomes, which follows from the place of its file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -293,8 +292,7 @@ pub struct Outbox {
     last_refusal: Mutex<Option<Refusal>>,
     /// The reasons for which composing folders were refused.
     folder_notes: Mutex<BTreeMap<String, (String, Timestamp)>>,
-    /// The notes of drafts that were removed a moment ago, and the time of the removal.
-    removed_notes: Mutex<BTreeMap<String, (String, Timestamp, Instant)>>,
+    unlisted_notes: UnlistedNotes,
 }
 
 impl Outbox {
@@ -386,7 +384,7 @@ impl Outbox {
             last_refusal: Mutex::new(last_refusal),
             folder_notes: notes,
             folders,
-            removed_notes: Mutex::default(),
+            unlisted_notes: UnlistedNotes::default(),
         }))
     }
 

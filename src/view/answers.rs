@@ -42,7 +42,7 @@ pub(super) fn open_draft(
     if access.write {
         tree.writable_outbox()?;
         let (name, target) = draft_target(tree, key)?;
-        return tree.start_draft(&name, target, access);
+        return tree.writer().start_draft(&name, target, access);
     }
     let outbox = tree.outbox.as_ref().ok_or(Error::NotFound)?;
     let (name, target) = draft_target(tree, key)?;
@@ -63,7 +63,7 @@ pub(super) fn draft_target(tree: &Tree, key: &MessagesKey) -> Result<(String, Dr
         MessagesKey::File(_, ix, MessageFile::Draft(name)) => {
             Ok((name.clone(), reply_target(tree, *ix, false).1))
         }
-        _ => Err(tree.not_writable_error(&key.clone().into())),
+        _ => Err(tree.writer().not_writable_error(&key.clone().into())),
     }
 }
 

@@ -62,7 +62,7 @@ impl Tree {
 
     /// Finds an entry of a listing by name.
     pub(super) fn find_in(&self, listing: &Listing, name: &str) -> Option<Node> {
-        self.iter_entries(listing).find(|(n, _)| n == name).map(|(_, node)| node)
+        listing.iter_entries(self).find(|(n, _)| n == name).map(|(_, node)| node)
     }
 
     /// Finds a thread by its name, also one that begins with a message that was just sent.

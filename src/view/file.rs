@@ -11,7 +11,7 @@ use super::folder_scope::MessageFolder;
 use super::mail_with_files::MailWithFiles;
 use super::me::MeView;
 use super::node::{Node, NodeTrait};
-use super::reader::{detect_ending_signal, has_gone, runs_looking_program, thread_group};
+use super::reader::{has_gone, runs_looking_program};
 use super::table::on_view;
 use super::transcript::TranscriptPlan;
 use super::wait::{Awaited, WatchFeed};
@@ -147,6 +147,15 @@ pub struct FileContent {
     pub(super) mark: Option<ReadToEndMark>,
 }
 
+impl OpenFile {
+    /// Notes that a thread is about to write to this file (0 if the thread is invisible from here).
+    pub fn note_writer(&self, thread: u32) {
+        if let OpenFile::Draft { writers, .. } | OpenFile::Compose { writers, .. } = self {
+            writers.note_write(thread);
+        }
+    }
+}
+
 impl FileContent {
     fn read(&self, offset: u64, size: usize) -> Vec<u8> {
         if let Some(mark) = &self.mark
@@ -205,7 +214,7 @@ impl Tree {
     pub fn open(&self, node: &Node, access: &OpenRequest) -> Result<OpenFile, Error> {
         let is_editable = node.has(NodeTrait::Editable) && !node.is_dir();
         if (access.write || access.truncate) && !is_editable {
-            return Err(self.not_writable_error(node));
+            return Err(self.writer().not_writable_error(node));
         }
         self.index.require_sound_tables();
         on_view!(self, node, open(access))
@@ -265,33 +274,6 @@ impl Tree {
             OpenFile::Watch(arrivals) => Ok(arrivals.drain_ready(size)),
             OpenFile::Compose { file, .. } => Ok(file.read(offset, size)?),
             OpenFile::Text(file) => Ok(file.read(offset, size)),
-        }
-    }
-
-    /// Notes that a thread is about to write to the file (0 if the thread is invisible from here).
-    pub fn note_writer(&self, file: &OpenFile, thread: u32) {
-        if let OpenFile::Draft { writers, .. } | OpenFile::Compose { writers, .. } = file {
-            writers.note_write(thread);
-        }
-    }
-
-    /// Notes that a thread closes a descriptor of the file. If a signal is ending its process, the text is
-    /// incomplete, and [`Tree::flush`] refuses it.
-    pub fn note_closer(&self, file: &OpenFile, thread: u32) {
-        let (OpenFile::Draft { writers, .. } | OpenFile::Compose { writers, .. }) = file else {
-            return;
-        };
-        let Some(signal) = detect_ending_signal(thread) else { return };
-        if let Some(outbox) = &self.outbox
-            && thread_group(thread).is_some_and(|process| writers.is_writer(process))
-        {
-            match file {
-                OpenFile::Draft { id, .. } => outbox.refuse_interrupted(*id, signal),
-                OpenFile::Compose { file, .. } => {
-                    outbox.composer().mark_folder_file_cut(file, signal);
-                }
-                _ => {}
-            }
         }
     }
 

@@ -13,7 +13,7 @@ use super::node::Node;
 use super::sidecars::MessageFile;
 use super::table::{NodeAttributes, on_view};
 use super::transcript::transcript_node;
-use super::unique_names::NameForm;
+use super::unique_names::{MessageNames, NameForm};
 use super::{Attr, Error, Tree};
 use crate::index::{IndexTables, MsgIx, ThreadIx};
 use crate::model::locks::Mutex;
@@ -155,6 +155,102 @@ impl Listing {
     }
 }
 
+impl Listing {
+    /// Makes a listing of messages in listing order, with the files beside them.
+    pub(super) fn from_messages(
+        names: &MessageNames,
+        core: &IndexTables,
+        place: MessageFolder,
+        list: impl IntoIterator<Item = MsgIx>,
+        waiting: &HashSet<MsgIx>,
+    ) -> Self {
+        let list: Vec<MsgIx> = list.into_iter().collect();
+        let noted = |ix: &MsgIx| core.messages.has_message_note(*ix) || waiting.contains(ix);
+        let mut items = Vec::with_capacity(list.len());
+        for (ix, form) in names.name_forms(core, list) {
+            if core.messages.entry(ix).has_parts() {
+                items.push(ListingEntry::Parts(ix, form));
+            }
+            items.push(ListingEntry::Message(ix, form));
+            if place == MessageFolder::Sent && noted(&ix) {
+                items.push(ListingEntry::Warning(ix, form));
+            }
+        }
+        Self::from_entries(place, items)
+    }
+
+    /// Returns name and node of an entry.
+    pub fn resolve_entry(&self, tree: &Tree, number: usize) -> Option<(String, Node)> {
+        let mut name = String::new();
+        let node = self.push_entry_name(tree, number, &mut name)?;
+        Some((name, node))
+    }
+
+    /// Returns the node of an entry and appends its name.
+    pub fn push_entry_name(&self, tree: &Tree, number: usize, name: &mut String) -> Option<Node> {
+        let mut beside = |ix: MsgIx, form: NameForm, ending: &str| {
+            let core = tree.index.read();
+            tree.names.push_stem(name, &core, ix, form);
+            name.push_str(ending);
+            Some(())
+        };
+        let place = self.folder;
+        Some(match *self.entries.get(number)? {
+            ListingEntry::Named(at) => {
+                let (named, node) = self.named.get(at as usize)?;
+                name.push_str(named);
+                node.clone()
+            }
+            ListingEntry::Message(ix, form) => {
+                beside(ix, form, ".txt")?;
+                file_node(place, ix, MessageFile::Text)
+            }
+            ListingEntry::Found(place, ix, form) => {
+                beside(ix, form, ".txt")?;
+                file_node(place, ix, MessageFile::Text)
+            }
+            ListingEntry::Mail(which, ix, form) => {
+                name.push_str(&maildir_name(tree, which, ix, form)?);
+                maildir_node(ix)
+            }
+            ListingEntry::Parts(ix, form) => {
+                beside(ix, form, ".d")?;
+                file_node(place, ix, MessageFile::Parts)
+            }
+            ListingEntry::Warning(ix, form) => {
+                beside(ix, form, ".warning")?;
+                file_node(place, ix, MessageFile::Warning)
+            }
+            ListingEntry::Thread(t) => {
+                name.push_str(&tree.thread_names.thread_folder_name(t)?);
+                FolderScope::Thread(t).into()
+            }
+            ListingEntry::Transcript(t) => {
+                name.push_str(&tree.thread_names.thread_folder_name(t)?);
+                name.push_str(".txt");
+                transcript_node(t)
+            }
+        })
+    }
+
+    /// Returns the attributes of an entry. If the listing has them, they are those of that moment.
+    ///
+    /// # Errors
+    /// Those of [`Tree::stat_node`].
+    pub fn stat_entry(&self, tree: &Tree, number: usize, node: &Node) -> Result<Attr, Error> {
+        let told = match self.entries.get(number) {
+            Some(ListingEntry::Named(at)) => self.stats.get(*at as usize).and_then(Option::as_ref),
+            _ => None,
+        };
+        told.map_or_else(|| tree.stat_node(node), |told| Ok(tree.make_attr(node, told)))
+    }
+
+    /// Returns the entries that still exist.
+    pub(super) fn iter_entries(&self, tree: &Tree) -> impl Iterator<Item = (String, Node)> {
+        (0..self.len()).filter_map(|number| self.resolve_entry(tree, number))
+    }
+}
+
 /// The listings taken last, each with its generation of the index. A program that lists a folder again gets it
 /// at once.
 #[derive(Debug)]
@@ -200,29 +296,6 @@ impl ListingCache {
 }
 
 impl Tree {
-    /// Returns a listing of messages in listing order, with the files beside them.
-    pub(super) fn list_messages(
-        &self,
-        core: &IndexTables,
-        place: MessageFolder,
-        list: impl IntoIterator<Item = MsgIx>,
-        waiting: &HashSet<MsgIx>,
-    ) -> Listing {
-        let list: Vec<MsgIx> = list.into_iter().collect();
-        let noted = |ix: &MsgIx| core.messages.has_message_note(*ix) || waiting.contains(ix);
-        let mut items = Vec::with_capacity(list.len());
-        for (ix, form) in self.names.name_forms(core, list) {
-            if core.messages.entry(ix).has_parts() {
-                items.push(ListingEntry::Parts(ix, form));
-            }
-            items.push(ListingEntry::Message(ix, form));
-            if place == MessageFolder::Sent && noted(&ix) {
-                items.push(ListingEntry::Warning(ix, form));
-            }
-        }
-        Listing::from_entries(place, items)
-    }
-
     /// Returns the listing of a folder. A cached one is returned if nothing has changed since.
     ///
     /// # Errors
@@ -254,84 +327,6 @@ impl Tree {
         on_view!(self, node, list())
     }
 
-    /// Returns name and node of an entry.
-    pub fn resolve_entry(&self, listing: &Listing, number: usize) -> Option<(String, Node)> {
-        let mut name = String::new();
-        let node = self.push_entry_name(listing, number, &mut name)?;
-        Some((name, node))
-    }
-
-    /// Returns the node of an entry and appends its name.
-    pub fn push_entry_name(
-        &self,
-        listing: &Listing,
-        number: usize,
-        name: &mut String,
-    ) -> Option<Node> {
-        let mut beside = |ix: MsgIx, form: NameForm, ending: &str| {
-            let core = self.index.read();
-            self.names.push_stem(name, &core, ix, form);
-            name.push_str(ending);
-            Some(())
-        };
-        let place = listing.folder;
-        Some(match *listing.entries.get(number)? {
-            ListingEntry::Named(at) => {
-                let (named, node) = listing.named.get(at as usize)?;
-                name.push_str(named);
-                node.clone()
-            }
-            ListingEntry::Message(ix, form) => {
-                beside(ix, form, ".txt")?;
-                file_node(place, ix, MessageFile::Text)
-            }
-            ListingEntry::Found(place, ix, form) => {
-                beside(ix, form, ".txt")?;
-                file_node(place, ix, MessageFile::Text)
-            }
-            ListingEntry::Mail(which, ix, form) => {
-                name.push_str(&maildir_name(self, which, ix, form)?);
-                maildir_node(ix)
-            }
-            ListingEntry::Parts(ix, form) => {
-                beside(ix, form, ".d")?;
-                file_node(place, ix, MessageFile::Parts)
-            }
-            ListingEntry::Warning(ix, form) => {
-                beside(ix, form, ".warning")?;
-                file_node(place, ix, MessageFile::Warning)
-            }
-            ListingEntry::Thread(t) => {
-                name.push_str(&self.thread_names.thread_folder_name(t)?);
-                FolderScope::Thread(t).into()
-            }
-            ListingEntry::Transcript(t) => {
-                name.push_str(&self.thread_names.thread_folder_name(t)?);
-                name.push_str(".txt");
-                transcript_node(t)
-            }
-        })
-    }
-
-    /// Returns the attributes of an entry. If the listing has them, they are those of that moment.
-    ///
-    /// # Errors
-    /// Those of [`Tree::stat_node`].
-    pub fn stat_entry(&self, listing: &Listing, number: usize, node: &Node) -> Result<Attr, Error> {
-        let told = match listing.entries.get(number) {
-            Some(ListingEntry::Named(at)) => {
-                listing.stats.get(*at as usize).and_then(Option::as_ref)
-            }
-            _ => None,
-        };
-        told.map_or_else(|| self.stat_node(node), |told| Ok(self.make_attr(node, told)))
-    }
-
-    /// Returns the entries that still exist.
-    pub(super) fn iter_entries(&self, listing: &Listing) -> impl Iterator<Item = (String, Node)> {
-        (0..listing.len()).filter_map(|number| self.resolve_entry(listing, number))
-    }
-
     /// Returns unread messages and their names in `inbox/`, oldest first, at most `limit`.
     pub(super) fn unread_files(&self, limit: usize) -> Vec<(MsgIx, String)> {
         self.inbox_files(|core| core.messages.lists().unread().take(limit).collect())
@@ -344,11 +339,17 @@ impl Tree {
     ) -> Vec<(MsgIx, String)> {
         let listing = {
             let core = self.index.read();
-            self.list_messages(&core, MessageFolder::Inbox, which(&core), &HashSet::new())
+            Listing::from_messages(
+                &self.names,
+                &core,
+                MessageFolder::Inbox,
+                which(&core),
+                &HashSet::new(),
+            )
         };
         let file = |number| {
             let ListingEntry::Message(ix, _) = listing.entries.get(number)? else { return None };
-            Some((*ix, self.resolve_entry(&listing, number)?.0))
+            Some((*ix, listing.resolve_entry(self, number)?.0))
         };
         (0..listing.len()).filter_map(file).collect()
     }

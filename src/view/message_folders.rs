@@ -17,7 +17,8 @@ impl FolderScope {
         match self {
             Self::Inbox => {
                 let core = tree.index.read();
-                Ok(tree.list_messages(
+                Ok(Listing::from_messages(
+                    &tree.names,
                     &core,
                     self.message_folder(),
                     core.messages.lists().unread(),
@@ -39,7 +40,13 @@ impl FolderScope {
                 if list.is_empty() && core.threads.empty_thread_time(thread).is_none() {
                     return Err(Error::NotFound);
                 }
-                Ok(tree.list_messages(&core, self.message_folder(), list.iter().copied(), &nothing))
+                Ok(Listing::from_messages(
+                    &tree.names,
+                    &core,
+                    self.message_folder(),
+                    list.iter().copied(),
+                    &nothing,
+                ))
             }
         }
     }
@@ -116,7 +123,7 @@ fn list_day(
         if of_day.is_empty() {
             return Err(Error::NotFound);
         }
-        Ok(tree.list_messages(core, place, of_day, noted))
+        Ok(Listing::from_messages(&tree.names, core, place, of_day, noted))
     })
 }
 

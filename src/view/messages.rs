@@ -266,7 +266,7 @@ impl View for MessagesView {
     fn open(&self, tree: &Tree, key: &MessagesKey, how: &OpenRequest) -> Result<OpenFile, Error> {
         match key {
             MessagesKey::File(place, ix, MessageFile::Text) => tree.open_message(*place, *ix, how),
-            MessagesKey::File(_, ix, MessageFile::Ack) => tree.open_ack(*ix, how),
+            MessagesKey::File(_, ix, MessageFile::Ack) => tree.acknowledgements().open(*ix, how),
             MessagesKey::File(_, ix, MessageFile::Part(name)) => tree.parts.open(*ix, name),
             MessagesKey::File(_, ix, MessageFile::Answer) => open_answer(tree, *ix, how),
             MessagesKey::Pending(..) | MessagesKey::File(_, _, MessageFile::Warning) => {
@@ -300,7 +300,7 @@ impl View for MessagesView {
             MessagesKey::File(_, _, file) if file.begins_empty() => Ok(true),
             MessagesKey::ThreadDraft(..) | MessagesKey::File(_, _, MessageFile::Draft(_)) => {
                 let (name, target) = draft_target(tree, key)?;
-                tree.truncate_draft(&name, target, len)?;
+                tree.writer().truncate_draft(&name, target, len)?;
                 Ok(true)
             }
             _ => Ok(false),
@@ -332,7 +332,7 @@ impl View for MessagesView {
             outbox.remove(&note, &DraftTarget::Outbox)?;
         } else if *scope == FolderScope::Inbox {
             let found = tree.find_message(*scope, name)?.ok_or(Error::NotFound)?;
-            let ix = message_of(&found).ok_or_else(|| tree.not_writable_error(&found))?;
+            let ix = message_of(&found).ok_or_else(|| tree.writer().not_writable_error(&found))?;
             tree.index.mark_message(ix, true, false)?;
         } else {
             return Ok(false);
@@ -376,7 +376,7 @@ impl View for MessagesView {
             return Err(Error::not_permitted("this message is not addressed to you"));
         }
         if *from != to {
-            tree.mark_unread(&found);
+            tree.writer().mark_unread(&found);
         }
         Ok(true)
     }

@@ -18,6 +18,7 @@
 //! - `render_cache`, `generation_cache`: caches of computed values. [`reader`]: the program that reads.
 //! - `error`: every refusal, and its errno.
 
+mod acknowledgements;
 mod agents;
 mod answered;
 mod answers;

@@ -122,7 +122,7 @@ impl View for OutboxView {
                         "this note is about a refused draft; write the draft again",
                     ));
                 }
-                tree.start_draft(name, DraftTarget::Outbox, access)
+                tree.writer().start_draft(name, DraftTarget::Outbox, access)
             }
             OutboxKey::Draft(name) => {
                 let outbox = tree.outbox.as_ref().ok_or(Error::NotFound)?;
@@ -145,7 +145,9 @@ impl View for OutboxView {
 
     fn set_len(&self, tree: &Tree, key: &OutboxKey, len: u64) -> Result<bool, Error> {
         match key {
-            OutboxKey::Draft(name) => tree.truncate_draft(name, DraftTarget::Outbox, len)?,
+            OutboxKey::Draft(name) => {
+                tree.writer().truncate_draft(name, DraftTarget::Outbox, len)?
+            }
             OutboxKey::File(folder, name) if *name != BODY => {
                 let outbox = tree.writable_outbox()?;
                 let file =

@@ -37,15 +37,6 @@ impl Tree {
         let parts = path.split('/').filter(|p| !p.is_empty() && *p != ".");
         parts.into_iter().try_fold(Node::ROOT, |node, name| self.lookup(&node, name))
     }
-
-    /// Marks all messages of `inbox/` as read, as removing each of them does. Returns their number.
-    ///
-    /// # Errors
-    /// If nothing can be marked here.
-    pub fn mark_all_read(&self) -> Result<usize, Error> {
-        self.writable_outbox()?;
-        Ok(self.index.mark_all_read())
-    }
 }
 
 /// Returns the entries of a folder, or the file itself.
@@ -59,8 +50,8 @@ pub fn list_path(tree: &Tree, path: &str) -> Result<Vec<FolderEntry>, Error> {
         Ok(FolderEntry { name, is_dir, size, time, mode })
     };
     match tree.list_folder(&node) {
-        Ok(listing) => tree
-            .iter_entries(&listing)
+        Ok(listing) => listing
+            .iter_entries(tree)
             // An entry that went after the listing was taken is no error.
             .filter_map(|(name, node)| match line(name, &node) {
                 Err(Error::NotFound) => None,
@@ -111,7 +102,7 @@ pub fn remove_path(tree: &Tree, path: &str) -> Result<(), Error> {
     if tree.lookup(&parent, name)?.is_dir() {
         return Err(Error::IsDir);
     }
-    tree.unlink(&parent, name)
+    tree.writer().unlink(&parent, name)
 }
 
 /// Renames a file as [`Tree::rename`] does, for `mv`.
@@ -122,7 +113,7 @@ pub fn rename_path(tree: &Tree, from: &str, to: &str) -> Result<(), Error> {
     let (parent, name) = split_path(tree, from)?;
     tree.lookup(&parent, name)?;
     let (new_parent, new_name) = split_path(tree, to)?;
-    tree.rename(&parent, name, &new_parent, new_name, true)?;
+    tree.writer().rename(&parent, name, &new_parent, new_name, true)?;
     tree.writable_outbox()?.wait_until_appended(SENT);
     Ok(())
 }
@@ -142,10 +133,10 @@ pub fn write_path(tree: &Tree, path: &str, text: &[u8]) -> Result<(), Error> {
     let access = OpenRequest { write: true, truncate: true, ..OpenRequest::default() };
     let file = match tree.lookup(&parent, name) {
         Ok(node) => tree.open(&node, &access)?,
-        Err(Error::NotFound) => tree.create(&parent, name, &access)?.1,
+        Err(Error::NotFound) => tree.writer().create(&parent, name, &access)?.1,
         Err(e) => return Err(e),
     };
-    let done = tree.write_file(&file, 0, text).and_then(|()| tree.flush(&file, 0));
+    let done = tree.writer().write_file(&file, 0, text).and_then(|()| tree.flush(&file, 0));
     tree.release(&file);
     done?;
     if matches!(file, OpenFile::Draft { .. }) {

@@ -3,16 +3,12 @@
 //! not listed either. `.warning` has a note about a message of mine. `.d/` has the attachments.
 
 use super::answers::{find_draft, find_error_note, stat_draft};
-use super::file::OpenFile;
 use super::folder_scope::{FolderScope, MessageFolder, PLACES};
 use super::messages::{MessagesKey, file_node};
 use super::node::{InodeTag, Node, NodeTrait, PagePolicy};
 use super::table::NodeAttributes;
-use super::{CachePolicy, Error, OpenRequest, Tree, names};
+use super::{CachePolicy, Error, Tree, names};
 use crate::index::{IndexEntry, MsgIx};
-use crate::model::locks::{LockLevel, Mutex};
-use crate::model::sanitize_line;
-use crate::store::StoreError;
 
 /// Endings of a message's name and of the files beside it.
 const ENDINGS: [&str; 7] = ["txt", "reply", "reply-all", "ack", "answer", "warning", "d"];
@@ -185,7 +181,11 @@ impl Tree {
             "txt" if opens() => MessageFile::Text,
             "reply" => MessageFile::Reply,
             "reply-all" => MessageFile::ReplyAll,
-            "ack" if place != MessageFolder::Sent && self.has_ack_request(ix)? => MessageFile::Ack,
+            "ack"
+                if place != MessageFolder::Sent && self.acknowledgements().is_asked_for(ix)? =>
+            {
+                MessageFile::Ack
+            }
             "answer" if place == MessageFolder::Sent => MessageFile::Answer,
             "warning" if is_noted() => MessageFile::Warning,
             "d" if has_parts() && opens() => MessageFile::Parts,
@@ -198,75 +198,9 @@ impl Tree {
     /// listing, so it opens even after the message was read or acknowledged. An id always opens, since no
     /// listing shows it.
     fn can_open_in_inbox(&self, ix: MsgIx, stem: &str) -> bool {
-        let known = |e: &IndexEntry| !e.is_read() || e.is_read_here() || self.is_acknowledged(ix);
-        !names::has_time_prefix(stem) || known(self.index.read().messages.entry(ix))
-    }
-
-    /// Returns true if a message asks me for an acknowledgement. An acknowledgement given through this tree may
-    /// be given again under the known name, and changes nothing.
-    fn has_ack_request(&self, ix: MsgIx) -> Result<bool, Error> {
-        if self.is_acknowledged(ix) {
-            return Ok(true);
-        }
-        let entry = *self.index.read().messages.entry(ix);
-        Ok(entry.is_to_me() && self.texts.read_record(ix, &entry)?.wants_ack)
-    }
-
-    /// Returns true if the message was acknowledged through this tree.
-    pub(super) fn is_acknowledged(&self, ix: MsgIx) -> bool {
-        self.acknowledged.lock().contains(&ix)
-    }
-
-    pub(super) fn open_ack(&self, ix: MsgIx, access: &OpenRequest) -> Result<OpenFile, Error> {
-        if !access.write {
-            return Err(Error::not_permitted("this file can only be written"));
-        }
-        self.writable_outbox()?;
-        Ok(OpenFile::Ack { message: ix, done: Mutex::with_level(LockLevel::File, false) })
-    }
-
-    /// Writes to `.ack`. The first bytes acknowledge the message, whatever they are, so that the writer gets
-    /// the error.
-    pub(super) fn write_ack(
-        &self,
-        ix: MsgIx,
-        done: &Mutex<bool>,
-        data: &[u8],
-    ) -> Result<(), Error> {
-        let mut done = done.lock();
-        if !*done && !data.is_empty() {
-            self.acknowledge_message(ix).inspect_err(|e| {
-                let (name, why) = (self.names.message_name(ix), e.to_string());
-                tracing::warn!(%name, reason = %sanitize_line(&why), "acknowledgement refused");
-            })?;
-            *done = true;
-        }
-        Ok(())
-    }
-
-    fn acknowledge_message(&self, ix: MsgIx) -> Result<(), Error> {
-        let at = || {
-            let entry = *self.index.read().messages.entry(ix);
-            let entry = entry.is_to_me().then_some(entry);
-            entry.ok_or(Error::NotFound)
+        let known = |e: &IndexEntry| {
+            !e.is_read() || e.is_read_here() || self.acknowledgements().is_given(ix)
         };
-        let entry = at()?;
-        let (number, store) = (entry.store(), self.index.store_of(&entry));
-        let marks = store.facets().marks.ok_or(Error::NotFound)?;
-        store.require_folder()?;
-        match marks.acknowledge_message(&entry.location()) {
-            // It may only have moved since the last scan.
-            Err(StoreError::Moved) => {
-                self.texts.rescan_store(number, true);
-                marks.acknowledge_message(&at()?.location())?;
-            }
-            done => done?,
-        }
-        self.acknowledged.lock().insert(ix);
-        self.texts.rescan_store(number, false);
-        if let Some(outbox) = &self.outbox {
-            outbox.handle_store_change(number);
-        }
-        Ok(())
+        !names::has_time_prefix(stem) || known(self.index.read().messages.entry(ix))
     }
 }

@@ -5,27 +5,39 @@ use super::me::MeView;
 use super::messages::message_of;
 use super::node::{Node, NodeTrait};
 use super::parts::FIXED_PARTS;
+use super::reader::{detect_ending_signal, thread_group};
 use super::table::on_view;
 use super::{DraftWriters, Error, OpenRequest, Tree};
 use crate::outbox::DraftTarget;
 
+/// The changes that programs make in a tree.
+#[derive(Clone, Copy)]
+pub struct TreeWriter<'a>(&'a Tree);
+
 impl Tree {
+    /// Returns the part of the tree that changes it.
+    pub fn writer(&self) -> TreeWriter<'_> {
+        TreeWriter(self)
+    }
+}
+
+impl TreeWriter<'_> {
     /// Returns the error that says why a node cannot be written.
-    pub(super) fn not_writable_error(&self, node: &Node) -> Error {
-        if self.settings.read_only {
+    pub(super) fn not_writable_error(self, node: &Node) -> Error {
+        if self.0.settings.read_only {
             return Error::ReadOnly;
         }
-        Error::not_permitted(on_view!(self, node, write_refusal()))
+        Error::not_permitted(on_view!(self.0, node, write_refusal()))
     }
 
     /// Opens a draft to write it.
     pub(super) fn start_draft(
-        &self,
+        self,
         name: &str,
         target: DraftTarget,
         access: &OpenRequest,
     ) -> Result<OpenFile, Error> {
-        let id = self.writable_outbox()?.start_draft(name, target, access.truncate)?;
+        let id = self.0.writable_outbox()?.start_draft(name, target, access.truncate)?;
         Ok(OpenFile::Draft {
             id,
             writers: DraftWriters::new(access.opener),
@@ -36,12 +48,12 @@ impl Tree {
 
     /// Sets the length of a draft that no handle holds.
     pub(super) fn truncate_draft(
-        &self,
+        self,
         name: &str,
         target: DraftTarget,
         len: u64,
     ) -> Result<(), Error> {
-        let outbox = self.writable_outbox()?;
+        let outbox = self.0.writable_outbox()?;
         let id = outbox.start_draft(name, target, false)?;
         let done = outbox.truncate(id, len);
         outbox.close_unsent(id);
@@ -53,15 +65,15 @@ impl Tree {
     /// # Errors
     /// [`Error::NotPermitted`] where nothing can be created, outbox errors for names that are no address.
     pub fn create(
-        &self,
+        self,
         parent: &Node,
         name: &str,
         access: &OpenRequest,
     ) -> Result<(Node, OpenFile), Error> {
-        self.writable_outbox()?;
+        self.0.writable_outbox()?;
         let access = &OpenRequest { write: true, ..access.clone() };
-        if let Some(node) = self.name_file(parent, name)? {
-            let file = on_view!(self, &node, open(access))?;
+        if let Some(node) = self.0.name_file(parent, name)? {
+            let file = on_view!(self.0, &node, open(access))?;
             return Ok((node, file));
         }
         Err(Error::not_permitted(if parent.has(NodeTrait::FixedFiles) {
@@ -76,19 +88,21 @@ impl Tree {
     ///
     /// # Errors
     /// Any refusal that is already certain.
-    pub fn write_file(&self, file: &OpenFile, offset: u64, data: &[u8]) -> Result<(), Error> {
+    pub fn write_file(self, file: &OpenFile, offset: u64, data: &[u8]) -> Result<(), Error> {
         match file {
             OpenFile::Draft { id, append, .. } => {
                 let at = (!append).then_some(offset);
-                Ok(self.writable_outbox()?.write(*id, at, data)?)
+                Ok(self.0.writable_outbox()?.write(*id, at, data)?)
             }
             OpenFile::Compose { file, .. } => {
-                Ok(self.writable_outbox()?.composer().write_folder_file(file, offset, data)?)
+                Ok(self.0.writable_outbox()?.composer().write_folder_file(file, offset, data)?)
             }
             OpenFile::Text(file) => {
-                Ok(file.write(offset, data, self.writable_outbox()?.max_message())?)
+                Ok(file.write(offset, data, self.0.writable_outbox()?.max_message())?)
             }
-            OpenFile::Ack { message, done } => self.write_ack(*message, done, data),
+            OpenFile::Ack { message, done } => {
+                self.0.acknowledgements().write(*message, done, data)
+            }
             _ => Err(Error::not_permitted("this file was not opened for writing")),
         }
     }
@@ -97,15 +111,15 @@ impl Tree {
     ///
     /// # Errors
     /// [`Error::NotPermitted`] for everything else.
-    pub fn set_len(&self, node: &Node, file: Option<&OpenFile>, len: u64) -> Result<(), Error> {
+    pub fn set_len(self, node: &Node, file: Option<&OpenFile>, len: u64) -> Result<(), Error> {
         match file {
-            Some(OpenFile::Draft { id, .. }) => Ok(self.writable_outbox()?.truncate(*id, len)?),
+            Some(OpenFile::Draft { id, .. }) => Ok(self.0.writable_outbox()?.truncate(*id, len)?),
             Some(OpenFile::Compose { file, .. }) => {
-                Ok(self.writable_outbox()?.composer().resize_folder_file(file, len)?)
+                Ok(self.0.writable_outbox()?.composer().resize_folder_file(file, len)?)
             }
-            Some(OpenFile::Text(file)) => MeView::set_text_len(self, file, len),
+            Some(OpenFile::Text(file)) => MeView::set_text_len(self.0, file, len),
             Some(OpenFile::Ack { .. }) => Ok(()),
-            None if on_view!(self, node, set_len(len))? => Ok(()),
+            None if on_view!(self.0, node, set_len(len))? => Ok(()),
             _ => Err(self.not_writable_error(node)),
         }
     }
@@ -114,9 +128,9 @@ impl Tree {
     ///
     /// # Errors
     /// [`Error::NotPermitted`] anywhere but in `outbox/`.
-    pub fn mkdir(&self, parent: &Node, name: &str) -> Result<Node, Error> {
-        self.writable_outbox()?;
-        let made = on_view!(self, parent, make_folder(name))?;
+    pub fn mkdir(self, parent: &Node, name: &str) -> Result<Node, Error> {
+        self.0.writable_outbox()?;
+        let made = on_view!(self.0, parent, make_folder(name))?;
         made.ok_or_else(|| Error::not_permitted("folders can only be made in outbox/"))
     }
 
@@ -124,8 +138,8 @@ impl Tree {
     ///
     /// # Errors
     /// [`Error::NotEmpty`], [`Error::NotPermitted`].
-    pub fn rmdir(&self, parent: &Node, name: &str) -> Result<(), Error> {
-        let removed = on_view!(self, parent, remove_folder(name))?;
+    pub fn rmdir(self, parent: &Node, name: &str) -> Result<(), Error> {
+        let removed = on_view!(self.0, parent, remove_folder(name))?;
         removed.then_some(()).ok_or_else(|| Error::not_permitted("this folder cannot be removed"))
     }
 
@@ -133,9 +147,9 @@ impl Tree {
     ///
     /// # Errors
     /// [`Error::NotPermitted`] for everything else.
-    pub fn unlink(&self, parent: &Node, name: &str) -> Result<(), Error> {
-        self.writable_outbox()?;
-        if on_view!(self, parent, remove(name))? {
+    pub fn unlink(self, parent: &Node, name: &str) -> Result<(), Error> {
+        self.0.writable_outbox()?;
+        if on_view!(self.0, parent, remove(name))? {
             return Ok(());
         }
         Err(Error::not_permitted(if parent.has(NodeTrait::FixedFiles) {
@@ -151,15 +165,15 @@ impl Tree {
     /// # Errors
     /// [`Error::NotPermitted`] for everything else, outbox errors for drafts that are refused.
     pub fn rename(
-        &self,
+        self,
         parent: &Node,
         name: &str,
         new_parent: &Node,
         new_name: &str,
         replace: bool,
     ) -> Result<(), Error> {
-        self.writable_outbox()?;
-        if on_view!(self, parent, rename(name, (new_parent, new_name), replace))? {
+        self.0.writable_outbox()?;
+        if on_view!(self.0, parent, rename(name, (new_parent, new_name), replace))? {
             return Ok(());
         }
         let folders = [parent, new_parent];
@@ -175,21 +189,50 @@ impl Tree {
     }
 
     /// Marks a message unread again.
-    pub fn mark_unread(&self, message: &Node) {
+    pub fn mark_unread(self, message: &Node) {
         if let Some(ix) = message_of(message) {
-            self.views.wait.release_claim(ix);
+            self.0.views.wait.release_claim(ix);
             // Only a mark can fail.
-            drop(self.index.mark_message(ix, false, false));
+            drop(self.0.index.mark_message(ix, false, false));
         }
     }
 
     /// Returns the length of an open draft, for `fstat` while it is written.
-    pub fn open_len(&self, file: &OpenFile) -> Option<u64> {
+    pub fn open_len(self, file: &OpenFile) -> Option<u64> {
         match file {
-            OpenFile::Draft { id, .. } => self.outbox.as_ref()?.open_len(*id),
+            OpenFile::Draft { id, .. } => self.0.outbox.as_ref()?.open_len(*id),
             OpenFile::Compose { file, .. } => Some(file.len()),
             OpenFile::Text(file) => Some(file.len()),
             _ => None,
         }
+    }
+
+    /// Notes that a thread closes a descriptor of the file. If a signal is ending its process, the text is
+    /// incomplete, and [`Tree::flush`] refuses it.
+    pub fn note_closer(self, file: &OpenFile, thread: u32) {
+        let (OpenFile::Draft { writers, .. } | OpenFile::Compose { writers, .. }) = file else {
+            return;
+        };
+        let Some(signal) = detect_ending_signal(thread) else { return };
+        if let Some(outbox) = &self.0.outbox
+            && thread_group(thread).is_some_and(|process| writers.is_writer(process))
+        {
+            match file {
+                OpenFile::Draft { id, .. } => outbox.refuse_interrupted(*id, signal),
+                OpenFile::Compose { file, .. } => {
+                    outbox.composer().mark_folder_file_cut(file, signal);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Marks all messages of `inbox/` as read, as removing each of them does. Returns their number.
+    ///
+    /// # Errors
+    /// If nothing can be marked here.
+    pub fn mark_all_read(self) -> Result<usize, Error> {
+        self.0.writable_outbox()?;
+        Ok(self.0.index.mark_all_read())
     }
 }

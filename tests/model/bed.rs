@@ -138,7 +138,7 @@ impl Mailbox {
 
     fn names(&self, folder: &Node) -> Vec<(String, Node)> {
         let listing = self.tree.list_folder(folder).unwrap();
-        (0..listing.len()).filter_map(|n| self.tree.resolve_entry(&listing, n)).collect()
+        (0..listing.len()).filter_map(|n| listing.resolve_entry(&self.tree, n)).collect()
     }
 
     /// Returns every message file below the four message views, with inode number and time. A name that is listed must
@@ -177,7 +177,7 @@ impl Mailbox {
             for (_, node) in self.names(&view) {
                 let Ok(listing) = self.tree.list_folder(&node) else { continue };
                 for (_, file) in
-                    (0..listing.len()).filter_map(|n| self.tree.resolve_entry(&listing, n))
+                    (0..listing.len()).filter_map(|n| listing.resolve_entry(&self.tree, n))
                 {
                     size += self.tree.stat_node(&file).map_or(0, |a| a.size);
                 }

@@ -223,7 +223,7 @@ impl History {
             Op::Remove(n) => {
                 if let Some((name, rec)) = pick(&unread, n) {
                     let (inbox, name) = mailbox.parent(&format!("inbox/{name}"));
-                    mailbox.tree.unlink(&inbox, &name).unwrap();
+                    mailbox.tree.writer().unlink(&inbox, &name).unwrap();
                     self.model.read.insert(rec.key());
                 }
             }
@@ -231,7 +231,7 @@ impl History {
                 if let Some((name, rec)) = pick(&self.model.to_me(true), n) {
                     let (day, name) = mailbox.parent(&format!("archive/{}/{name}", rec.day()));
                     let inbox = mailbox.tree.resolve_path("inbox").unwrap();
-                    mailbox.tree.rename(&day, &name, &inbox, &name, true).unwrap();
+                    mailbox.tree.writer().rename(&day, &name, &inbox, &name, true).unwrap();
                     self.model.read.remove(&rec.key());
                 }
             }
@@ -495,12 +495,13 @@ fn the_length_of_an_attachment_is_limited() {
     use msgfs::view::OpenRequest;
     let bed = Bed::new();
     let mailbox = bed.open();
-    let folder = mailbox.tree.mkdir(&mailbox.tree.resolve_path("outbox").unwrap(), "zed").unwrap();
+    let folder =
+        mailbox.tree.writer().mkdir(&mailbox.tree.resolve_path("outbox").unwrap(), "zed").unwrap();
     let access = OpenRequest { write: true, ..OpenRequest::default() };
-    let (node, file) = mailbox.tree.create(&folder, "plan", &access).unwrap();
-    let error = mailbox.tree.set_len(&node, Some(&file), 1 << 62).unwrap_err();
+    let (node, file) = mailbox.tree.writer().create(&folder, "plan", &access).unwrap();
+    let error = mailbox.tree.writer().set_len(&node, Some(&file), 1 << 62).unwrap_err();
     assert_eq!(error.errno(), 27, "EFBIG: {error}");
-    mailbox.tree.set_len(&node, Some(&file), 10).unwrap();
+    mailbox.tree.writer().set_len(&node, Some(&file), 10).unwrap();
 }
 
 /// Readers, writers, marks, scans and saves run at once, and all of them end.

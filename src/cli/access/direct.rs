@@ -132,7 +132,7 @@ impl TreeAccess for Tree {
     }
 
     fn mark_all_read(&self) -> Result<usize, Failure> {
-        Tree::mark_all_read(self).map_err(|e| path_failure("inbox", e))
+        self.writer().mark_all_read().map_err(|e| path_failure("inbox", e))
     }
 
     fn mv(&self, from: &str, to: &str) -> Result<Option<String>, Failure> {

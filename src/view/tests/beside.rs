@@ -40,16 +40,16 @@ fn writing_beside_a_message_that_asks_acknowledges_it() {
 fn only_bytes_acknowledge_and_once_is_enough() {
     let b = bed(vec![store(vec![asking("00000001aaaa", T0)])]);
     let file = b.open("inbox", &format!("{STEM}.ack"), false);
-    b.tree.write_file(&file, 0, b"").unwrap();
+    b.tree.writer().write_file(&file, 0, b"").unwrap();
     b.tree.flush(&file, 7).unwrap();
     assert!(acks(&b).is_empty());
     let node = b.tree.resolve_path(&format!("inbox/{STEM}.ack")).unwrap();
-    b.tree.set_len(&node, Some(&file), 0).unwrap();
-    b.tree.set_len(&node, None, 0).unwrap();
+    b.tree.writer().set_len(&node, Some(&file), 0).unwrap();
+    b.tree.writer().set_len(&node, None, 0).unwrap();
     assert!(node.has(NodeTrait::Editable) && b.tree.read(&file, 0, 9).is_err());
     assert!(b.tree.open(&node, &OpenRequest::default()).is_err(), "it cannot be read");
-    b.tree.write_file(&file, 0, b"ok").unwrap();
-    b.tree.write_file(&file, 2, b"\n").unwrap();
+    b.tree.writer().write_file(&file, 0, b"ok").unwrap();
+    b.tree.writer().write_file(&file, 2, b"\n").unwrap();
     b.tree.flush(&file, 7).unwrap();
     b.tree.release(&file);
     assert_eq!(acks(&b), [0]);

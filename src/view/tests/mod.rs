@@ -164,7 +164,7 @@ impl Bed {
         let parent = self.tree.resolve_path(folder).unwrap();
         match self.tree.lookup(&parent, name) {
             Ok(node) => self.tree.open(&node, &access),
-            Err(_) => Ok(self.tree.create(&parent, name, &access)?.1),
+            Err(_) => Ok(self.tree.writer().create(&parent, name, &access)?.1),
         }
     }
 
@@ -172,7 +172,7 @@ impl Bed {
     fn write(&self, folder: &str, name: &str, text: &str, append: bool) -> Result<(), Error> {
         let file = self.try_open(folder, name, append)?;
         self.tree.flush(&file, 7)?;
-        let done = self.tree.write_file(&file, 0, text.as_bytes());
+        let done = self.tree.writer().write_file(&file, 0, text.as_bytes());
         let done = done.and_then(|()| self.tree.flush(&file, 7));
         self.tree.release(&file);
         done
@@ -180,11 +180,11 @@ impl Bed {
 
     fn rename(&self, folder: &str, from: &str, to: &str) -> Result<(), Error> {
         let folder = self.tree.resolve_path(folder).unwrap();
-        self.tree.rename(&folder, from, &folder, to, true)
+        self.tree.writer().rename(&folder, from, &folder, to, true)
     }
 
     fn unlink(&self, folder: &str, name: &str) -> Result<(), Error> {
-        self.tree.unlink(&self.tree.resolve_path(folder).unwrap(), name)
+        self.tree.writer().unlink(&self.tree.resolve_path(folder).unwrap(), name)
     }
 
     fn book(&self) -> &Texts {

@@ -52,9 +52,12 @@ fn files_of_a_message_are_read_only_and_reading_them_marks_nothing() {
     eperm(b.try_open(&dir, "a", true).map(drop));
     eperm(b.try_open(&dir, "new", false).map(drop));
     let inbox = b.tree.resolve_path("inbox").unwrap();
-    assert_eq!(b.tree.rmdir(&inbox, &format!("{STEM}.d")).unwrap_err().errno(), libc::EPERM);
     assert_eq!(
-        b.tree.mkdir(&b.tree.resolve_path(&dir).unwrap(), "x").unwrap_err().errno(),
+        b.tree.writer().rmdir(&inbox, &format!("{STEM}.d")).unwrap_err().errno(),
+        libc::EPERM
+    );
+    assert_eq!(
+        b.tree.writer().mkdir(&b.tree.resolve_path(&dir).unwrap(), "x").unwrap_err().errno(),
         libc::EPERM
     );
     // A read message leaves the inbox, and its folder with it; names known already still open.
@@ -528,7 +531,7 @@ fn who_lists_sizes_finds_the_next_ones_made() {
     let day = b.tree.resolve_path(&format!("archive/{DAY}")).unwrap();
     let listing = b.tree.cached_listing(&day).unwrap();
     let known = |n| {
-        let ix = message_of(&b.tree.resolve_entry(&listing, n).unwrap().1).unwrap();
+        let ix = message_of(&listing.resolve_entry(&b.tree, n).unwrap().1).unwrap();
         b.tree.index().read().messages.entry(ix).size().is_some()
     };
     let known = || [0, 1, 2].map(known);

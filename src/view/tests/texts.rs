@@ -52,11 +52,11 @@ fn a_text_is_written_once_a_change() {
     // Each close of the opener that has something new saves. The flush of a child that shares the descriptor
     // does not.
     let file = b.open("me/notes", "x.txt", false);
-    b.tree.write_file(&file, 0, b"a").unwrap();
+    b.tree.writer().write_file(&file, 0, b"a").unwrap();
     b.tree.flush(&file, 8).unwrap();
     assert!(written(&b).is_empty());
     assert_eq!(b.attr("me/notes/x.txt").size, 1);
-    b.tree.write_file(&file, 1, b"b").unwrap();
+    b.tree.writer().write_file(&file, 1, b"b").unwrap();
     b.tree.release(&file);
     assert_eq!(written(&b), ["x.txt=ab"]);
     // `: > x.txt` empties it, and only at the end.
@@ -71,12 +71,12 @@ fn a_text_is_written_once_a_change() {
 fn lengths_and_times_can_be_set_as_programs_do() {
     let b = with_book(&[("x.txt", "abcdef")]);
     let node = b.tree.resolve_path("me/notes/x.txt").unwrap();
-    b.tree.set_len(&node, None, 3).unwrap();
+    b.tree.writer().set_len(&node, None, 3).unwrap();
     assert_eq!(written(&b), ["x.txt=abc"]);
     assert!(node.has(NodeTrait::Editable), "chmod and touch are taken silently");
     let file = b.open("me/notes", "x.txt", true);
-    b.tree.set_len(&node, Some(&file), 1).unwrap();
-    assert_eq!((b.tree.open_len(&file), b.attr("me/notes/x.txt").size), (Some(1), 1));
+    b.tree.writer().set_len(&node, Some(&file), 1).unwrap();
+    assert_eq!((b.tree.writer().open_len(&file), b.attr("me/notes/x.txt").size), (Some(1), 1));
     b.tree.release(&file);
     assert_eq!(written(&b), ["x.txt=a"]);
     let too_long = "x".repeat(1001);
@@ -84,8 +84,11 @@ fn lengths_and_times_can_be_set_as_programs_do() {
     assert_eq!(e.errno(), libc::EFBIG);
     // The part that was written before does not replace the whole text that the store has.
     let file = b.open("me/notes", "x.txt", false);
-    b.tree.write_file(&file, 0, b"part").unwrap();
-    assert_eq!(b.tree.write_file(&file, 4, too_long.as_bytes()).unwrap_err().errno(), libc::EFBIG);
+    b.tree.writer().write_file(&file, 0, b"part").unwrap();
+    assert_eq!(
+        b.tree.writer().write_file(&file, 4, too_long.as_bytes()).unwrap_err().errno(),
+        libc::EFBIG
+    );
     assert_eq!(b.tree.flush(&file, 7).unwrap_err().errno(), libc::EFBIG);
     b.tree.release(&file);
     assert!(written(&b).is_empty());
@@ -102,7 +105,7 @@ fn a_name_that_cannot_be_is_refused_when_it_is_made() {
     assert_eq!(e.errno(), libc::EINVAL);
     for folder in ["me", "me/notes"] {
         let node = b.tree.resolve_path(folder).unwrap();
-        assert_eq!(b.tree.mkdir(&node, "x").unwrap_err().errno(), libc::EPERM);
+        assert_eq!(b.tree.writer().mkdir(&node, "x").unwrap_err().errno(), libc::EPERM);
     }
     assert_eq!(b.try_open("me", "x.txt", false).unwrap_err().errno(), libc::EPERM);
     assert!(b.names("me/notes").is_empty());
@@ -128,11 +131,11 @@ fn private_names_live_here_until_they_get_a_plain_one() {
     assert_eq!(b.rename("me/notes", "z.tmp", "bad name").unwrap_err().errno(), libc::EINVAL);
     assert_eq!(b.cat("me/notes/z.tmp"), "z");
     let notes = b.tree.resolve_path("me/notes").unwrap();
-    let e = b.tree.rename(&notes, "z.tmp", &notes, "x.txt", false).unwrap_err();
+    let e = b.tree.writer().rename(&notes, "z.tmp", &notes, "x.txt", false).unwrap_err();
     assert_eq!(e.errno(), libc::EEXIST);
     let cut = b.open("me/notes", "cut.tmp", false);
-    b.tree.write_file(&cut, 0, b"beginning").unwrap();
-    b.tree.write_file(&cut, 9, "x".repeat(1000).as_bytes()).unwrap_err();
+    b.tree.writer().write_file(&cut, 0, b"beginning").unwrap();
+    b.tree.writer().write_file(&cut, 9, "x".repeat(1000).as_bytes()).unwrap_err();
     b.tree.release(&cut);
     assert_eq!(b.rename("me/notes", "cut.tmp", "x.txt").unwrap_err().errno(), libc::EFBIG);
     b.unlink("me/notes", "cut.tmp").unwrap();
@@ -151,7 +154,7 @@ fn texts_are_not_removed_or_renamed() {
     }
     let plans = b.tree.resolve_path("me/plans").unwrap();
     let notes = b.tree.resolve_path("me/notes").unwrap();
-    let e = b.tree.rename(&notes, "x.txt", &plans, "x.txt", true).unwrap_err();
+    let e = b.tree.writer().rename(&notes, "x.txt", &plans, "x.txt", true).unwrap_err();
     assert_eq!(e.errno(), libc::EXDEV, "mv then copies");
     assert_eq!(b.cat("me/notes/x.txt"), "old");
 }
@@ -185,8 +188,8 @@ fn two_who_write_at_once_lose_nothing_to_each_other() {
     let b = with_book(&[("log.txt", "0")]);
     let one = b.open("me/notes", "log.txt", true);
     let two = b.open("me/notes", "log.txt", true);
-    b.tree.write_file(&one, 0, b"1").unwrap();
-    b.tree.write_file(&two, 0, b"2").unwrap();
+    b.tree.writer().write_file(&one, 0, b"1").unwrap();
+    b.tree.writer().write_file(&two, 0, b"2").unwrap();
     b.tree.flush(&one, 7).unwrap();
     b.tree.release(&one);
     b.tree.release(&two);
@@ -194,14 +197,14 @@ fn two_who_write_at_once_lose_nothing_to_each_other() {
     // Another program adds to the text in the store meanwhile.
     let mine = b.open("me/notes", "log.txt", true);
     b.book().put("notes", "log.txt", "012 theirs");
-    b.tree.write_file(&mine, 0, b" mine").unwrap();
+    b.tree.writer().write_file(&mine, 0, b" mine").unwrap();
     b.tree.flush(&mine, 7).unwrap();
     b.tree.release(&mine);
     assert_eq!(b.book().get("notes", "log.txt").unwrap(), "012 theirs mine");
     // A text that replaces the other one replaces its additions, too.
     let mine = b.open("me/notes", "log.txt", false);
     b.book().put("notes", "log.txt", "theirs");
-    b.tree.write_file(&mine, 0, b"mine").unwrap();
+    b.tree.writer().write_file(&mine, 0, b"mine").unwrap();
     b.tree.release(&mine);
     assert_eq!(b.book().get("notes", "log.txt").unwrap(), "mine");
 }
