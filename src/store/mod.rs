@@ -51,7 +51,7 @@ pub use self::properties::{
     AnswerScheme, AttachmentRule, NextAnswerRule, SignedTextFn, StoreProperties, ThreadScheme,
 };
 pub use self::reading::{MessageReader, RawTree, SourceTitle};
-pub use self::receipt::{Receipt, SentMessage};
+pub use self::receipt::{NOT_TRIED_AGAIN, Receipt, SentMessage};
 pub use self::records::{
     EmptyThread, FoundMessage, Location, MulticastKey, PartContent, Record, Rejection, RepeatKind,
     ScanSink, set_source_path,

@@ -3,6 +3,9 @@
 use super::Location;
 use crate::model::{DeliveryState, Timestamp};
 
+/// The line below the reason for which a recipient does not get a message.
+pub const NOT_TRIED_AGAIN: &str = "it is not tried again: if the reason is gone, send it anew\n";
+
 /// A message of mine, and one of its recipients.
 #[derive(Clone, Copy, Debug)]
 pub struct SentMessage<'a> {

@@ -24,7 +24,8 @@ use crate::model::{Seed, sanitize_line};
 use crate::store::atomic_file::rename_new;
 use crate::store::engine::files::FileRow;
 use crate::store::{
-    DeliveryFate, DeliveryQueue, Notebook, OutboundMail, Store as _, StoreError, fs,
+    DeliveryFate, DeliveryQueue, NOT_TRIED_AGAIN, Notebook, OutboundMail, Store as _, StoreError,
+    fs,
 };
 
 /// The recipients that have a file of `outbox/`, by its path.
@@ -133,7 +134,7 @@ impl AgentAzall {
                 RecipientState::Refused(_) => continue,
                 RecipientState::Delivered => {
                     // A process that ended may have put it there, and not have brought its name to disk.
-                    self.mark_unsynced([self.inbox_of(to, &place)]);
+                    self.mark_unsynced([inbox_of(&self.format.mailboxes.join(to), &place)]);
                     true
                 }
                 RecipientState::Waiting(_) => false,
@@ -208,11 +209,6 @@ impl AgentAzall {
         };
     }
 
-    /// Returns the folder of a mailbox into which a letter is delivered.
-    fn inbox_of(&self, to: &str, place: &LetterPath<'_>) -> PathBuf {
-        self.format.mailboxes.join(to).join(place.day).join("inbox")
-    }
-
     /// Puts a copy into one mailbox, attachments before the text. Returns `false` if another file has the name.
     fn deliver_to_mailbox(
         &self,
@@ -221,11 +217,10 @@ impl AgentAzall {
         bytes: &[u8],
     ) -> Result<bool, StoreError> {
         let mailbox = self.format.mailboxes.join(to);
-        let inbox = self.inbox_of(to, place);
+        let inbox = inbox_of(&mailbox, place);
         let target = inbox.join(format!("{}.txt", place.stem));
         let io = |e| StoreError::io(&target, e);
-        let changed = new_files::make_dirs_below(&mailbox, &[place.day, "inbox"])?;
-        self.mark_unsynced(changed);
+        new_files::make_dirs_below(&mailbox, &[place.day, "inbox"])?;
         let attached = self.list_attachments(place).map_err(io)?;
         if !attached.is_empty()
             && !self.put_attachments(&inbox.join(place.stem), &attached).map_err(io)?
@@ -295,8 +290,7 @@ impl AgentAzall {
         let folder = self.mailbox_dir().join(from.day).join(to.as_str());
         let target = folder.join(format!("{}.txt", from.stem));
         let io = |e| StoreError::io(&target, e);
-        let changed = new_files::make_dirs_below(self.mailbox_dir(), &[from.day, to.as_str()])?;
-        self.mark_unsynced(changed);
+        new_files::make_dirs_below(self.mailbox_dir(), &[from.day, to.as_str()])?;
         self.mark_unsynced([folder.clone()]);
         self.mark_unsynced(source.parent().map(Path::to_owned));
         if matches!(check_target(&target, bytes), RecipientState::Waiting(_)) {
@@ -468,7 +462,7 @@ impl AgentAzall {
         let line = |(to, way): &(String, RecipientState)| {
             let why = match way {
                 RecipientState::Delivered => return None,
-                RecipientState::Refused(why) => return Some(render_refusal_line(to, why)),
+                RecipientState::Refused(why) => return Some(render_refusal(to, why)),
                 RecipientState::Waiting(why) => why,
                 RecipientState::Undelivered | RecipientState::Link(_) => {
                     failure(to).map_or("it is being delivered", String::as_str)
@@ -551,6 +545,26 @@ impl AgentAzall {
     }
 }
 
+/// Returns the folders that have, or had, a letter of mine: my own and those of its recipients.
+pub(super) fn list_letter_folders(
+    format: &format::AgentAzallFormat,
+    path: &str,
+    bytes: &str,
+) -> Vec<PathBuf> {
+    let Some(place) = LetterPath::parse(path) else { return Vec::new() };
+    let reading = block::read(&text::parse(bytes.as_bytes()));
+    let mine = format.mailboxes.join(&format.me).join(place.day);
+    let mine = [place.folder, MailboxFolder::Outbox].map(|folder| mine.join(folder.as_str()));
+    let to = letter::merge_recipients(&reading.to, &reading.cc).into_iter();
+    let theirs = to.map(|to| inbox_of(&format.mailboxes.join(to), &place));
+    mine.into_iter().chain(theirs).collect()
+}
+
+/// Returns the folder of a mailbox into which a letter is delivered.
+fn inbox_of(mailbox: &Path, place: &LetterPath<'_>) -> PathBuf {
+    mailbox.join(place.day).join("inbox")
+}
+
 /// Returns the path under which a file's recipients are noted: that in the outbox, wherever the file lies now.
 fn to_outbox_path(path: &str) -> String {
     LetterPath::parse(path)
@@ -562,9 +576,9 @@ fn is_waiting_folder(folder: &str) -> bool {
     format::parse_folder(folder).is_some_and(MailboxFolder::is_waiting)
 }
 
-/// Returns the line for people about a recipient who will not get it.
-pub(super) fn render_refusal_line(to: &str, why: &str) -> String {
-    format!("{to} does not get it: {why}\n")
+/// Returns the sentences for people about a recipient who will not get it.
+pub(super) fn render_refusal(to: &str, why: &str) -> String {
+    format!("{to} does not get it: {why}\n{NOT_TRIED_AGAIN}")
 }
 
 fn check_target(target: &Path, bytes: &[u8]) -> RecipientState {

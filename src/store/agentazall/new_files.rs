@@ -55,25 +55,25 @@ fn fill_folder(folder: &Path, files: &[(String, PathBuf)]) -> io::Result<()> {
     fs::sync_dir(folder)
 }
 
-/// Makes the missing folders of `path` below `base`, and returns the folders that got a new entry. A symbolic link in
-/// the path is an error.
+/// Makes the missing folders of `path` below `base`. Each is on disk before the next is made. A symbolic link in the
+/// path is an error.
 ///
 /// # Errors
 /// The error of the system, with the folder that caused it.
-pub(super) fn make_dirs_below(base: &Path, path: &[&str]) -> Result<Vec<PathBuf>, StoreError> {
+pub(super) fn make_dirs_below(base: &Path, path: &[&str]) -> Result<(), StoreError> {
     let mut at = base.to_owned();
-    let mut changed = Vec::new();
     for name in path {
         let above = at.clone();
         at.push(name);
-        match std::fs::create_dir(&at) {
-            Ok(()) => changed.push(above),
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(e) => return Err(StoreError::io(&at, e)),
+        match std::fs::create_dir(&at).and_then(|()| fs::sync_dir(&above)) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(StoreError::io(&at, e));
+            }
+            _ => {}
         }
         require_dir(&at)?;
     }
-    Ok(changed)
+    Ok(())
 }
 
 /// Fails if there is something else than a folder at a path, or a symbolic link to one.
@@ -134,7 +134,7 @@ mod tests {
         std::os::unix::fs::symlink("real", dir.path().join("day")).unwrap();
         assert!(make_dirs_below(dir.path(), &["day", "inbox"]).is_err());
         assert!(names(&dir.path().join("real")).is_empty());
-        let changed = make_dirs_below(dir.path(), &["other", "inbox"]).unwrap();
-        assert_eq!(changed, [dir.path().to_owned(), dir.path().join("other")]);
+        make_dirs_below(dir.path(), &["other", "inbox"]).unwrap();
+        assert!(dir.path().join("other/inbox").is_dir());
     }
 }

@@ -141,14 +141,9 @@ impl AgentAzall {
     fn write_text(&self, folder: &str, name: &str, text: &[u8]) -> Result<(), StoreError> {
         self.make_mailbox()?;
         let day = date::format_local_day(Timestamp::now(), self.zone());
-        let io = |path: &Path, e| StoreError::io(path, e);
-        let dir = self.mailbox_dir().join(&day).join(folder);
-        let changed = new_files::make_dirs_below(self.mailbox_dir(), &[&day, folder])?;
-        let path = dir.join(name);
-        write_atomic(&path, text, 0o666).map_err(|e| io(&path, e))?;
-        for dir in changed {
-            fs::sync_dir(&dir).map_err(|e| io(&dir, e))?;
-        }
+        new_files::make_dirs_below(self.mailbox_dir(), &[&day, folder])?;
+        let path = self.mailbox_dir().join(&day).join(folder).join(name);
+        write_atomic(&path, text, 0o666).map_err(|e| StoreError::io(&path, e))?;
         self.format.own_texts.lock().insert(format!("{folder}/{name}"));
         Ok(())
     }

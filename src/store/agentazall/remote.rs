@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::deliver::{is_same_but_status, render_refusal_line};
+use super::deliver::{is_same_but_status, render_refusal};
 use super::layout::MailboxFolder;
 use super::{AgentAzall, date, names, new_files};
 use crate::model::{Message, Timestamp};
@@ -30,9 +30,7 @@ impl RemoteMail for AgentAzall {
         let today = || date::format_local_day(Timestamp::now(), self.zone());
         let day = arrived.day.clone().filter(|day| date::is_day(day)).unwrap_or_else(today);
         let inbox = self.mailbox_dir().join(&day).join(MailboxFolder::Inbox.as_str());
-        let changed =
-            new_files::make_dirs_below(self.mailbox_dir(), &[&day, MailboxFolder::Inbox.as_str()])?;
-        self.mark_unsynced(changed);
+        new_files::make_dirs_below(self.mailbox_dir(), &[&day, MailboxFolder::Inbox.as_str()])?;
         self.mark_unsynced([inbox.clone()]);
         let given = [&arrived.name, &arrived.other_name].into_iter().cloned();
         let more = (2..).map(|n| format!("{}~{n}", arrived.other_name));
@@ -94,7 +92,7 @@ impl AgentAzall {
     pub(super) fn render_link_refusals(&self, message: &Message) -> Option<String> {
         let all = message.to.iter().chain(&message.cc);
         let line =
-            |to: &String| Some(render_refusal_line(to, &self.find_link_refusal(&message.id, to)?));
+            |to: &String| Some(render_refusal(to, &self.find_link_refusal(&message.id, to)?));
         let lines: String = all.filter_map(line).collect();
         Some(lines).filter(|lines| !lines.is_empty())
     }

@@ -244,8 +244,9 @@ impl AgentAzall {
         for path in self.find_files_named(&message.id)? {
             let file = self.mailbox_dir().join(&path);
             if deliver::is_same_but_status(&file, message.bytes.as_bytes()) {
-                // The process that wrote it may have ended before its name was on disk.
-                self.mark_unsynced(file.parent().map(std::path::Path::to_owned));
+                // The process that wrote it may have ended before the names were on disk.
+                let all = deliver::list_letter_folders(&self.format, &path, &message.bytes);
+                self.mark_unsynced(all.into_iter().filter(|folder| layout::is_real_dir(folder)));
                 self.note_change(&file);
                 return Ok(Some(path));
             }
@@ -257,8 +258,7 @@ impl AgentAzall {
         let day = date::format_local_day(Timestamp::now(), self.zone());
         let dir = self.mailbox_dir().join(&day).join(MailboxFolder::Outbox.as_str());
         for folder in [MailboxFolder::Inbox, MailboxFolder::Sent, MailboxFolder::Outbox] {
-            let changed = new_files::make_dirs_below(self.mailbox_dir(), &[&day, folder.as_str()])?;
-            self.mark_unsynced(changed);
+            new_files::make_dirs_below(self.mailbox_dir(), &[&day, folder.as_str()])?;
         }
         self.mark_unsynced([dir.clone()]);
         let parts = dir.join(&message.id);

@@ -17,8 +17,8 @@ use crate::store::atomic_file::FileSlot;
 use crate::store::engine::files::{self, FileTable, StoreFile};
 use crate::store::fs::Stamp;
 use crate::store::{
-    DeliveryFate, DeliveryQueue, InboundMail, LinkRouter, MessageAppender as _, OutboundMail,
-    PreparedRecord, RemoteMail, Store, StoreError, confined, fs,
+    DeliveryFate, DeliveryQueue, InboundMail, LinkRouter, MessageAppender as _, NOT_TRIED_AGAIN,
+    OutboundMail, PreparedRecord, RemoteMail, Store, StoreError, confined, fs,
 };
 
 /// The folder for mail whose sender has no address.
@@ -244,9 +244,9 @@ impl AmpStore {
             DeliveryFate::Waits(why) => {
                 Some(format!("waits for {to} and is tried again by itself: {why}\n"))
             }
-            DeliveryFate::Refused(why) => {
-                Some(format!("{to} does not get it, because it was refused for good: {why}\n"))
-            }
+            DeliveryFate::Refused(why) => Some(format!(
+                "{to} does not get it, because it was refused for good: {why}\n{NOT_TRIED_AGAIN}"
+            )),
         };
         let lines: String = list_multicast_members(stored, facts).iter().filter_map(line).collect();
         Some(lines).filter(|lines| !lines.is_empty())

@@ -9,7 +9,7 @@ use super::MaildirStore;
 use super::names::{self, MailFolderRole};
 use crate::model::{DeliveryState, Timestamp, plain_id};
 use crate::store::engine::files;
-use crate::store::{Receipt, SentMessage, Store as _, StoreDirectory, confined};
+use crate::store::{NOT_TRIED_AGAIN, Receipt, SentMessage, Store as _, StoreDirectory, confined};
 
 /// The number of files up to which a Maildir is looked through. A look would take too long with more.
 const FILES: usize = 200_000;
@@ -73,8 +73,7 @@ impl MaildirStore {
         let is_mine = self.format.file_role(&self.table.read(), source) == MailFolderRole::Sent;
         let refused = self.format.refused.find(id).filter(|_| is_mine)?;
         Some(format!(
-            "{} does not get it, because it was refused for good: {}\nit is not tried again: if the \
-             reason is gone, send it anew\n",
+            "{} does not get it, because it was refused for good: {}\n{NOT_TRIED_AGAIN}",
             refused.to.join(", "),
             refused.why
         ))

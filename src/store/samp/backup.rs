@@ -292,7 +292,8 @@ impl LogIncidents {
         if let Some((time, count)) = self.ended.filter(|(time, _)| recent(time)) {
             out.push(format!(
                 "{log} was found empty or gone ({}): {count} messages of the last 7 days were in \
-                 it; msgfs does not append them again and keeps no copies of them",
+                 it; msgfs keeps no copies of them, and appends only those again that it was \
+                 still sending",
                 time.rfc3339_short()
             ));
         }
