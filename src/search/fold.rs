@@ -3,6 +3,7 @@
 //! The table of words folds by itself and decides what matches. This folding is nearly the same. It serves names, which
 //! are not in the table, and shows where a message matches.
 
+#[cfg(feature = "search")]
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -14,6 +15,7 @@ use super::query::{SearchQuery, WordPattern};
 const PATTERNS: usize = 16;
 
 /// Returns a text without accents, as the table of words gets it. The table itself removes only those of Latin letters.
+#[cfg(feature = "search")]
 pub(super) fn drop_accents(text: &str) -> Cow<'_, str> {
     if text.is_ascii() {
         return Cow::Borrowed(text);

@@ -146,7 +146,7 @@ impl View for OutboxView {
     fn set_len(&self, tree: &Tree, key: &OutboxKey, len: u64) -> Result<bool, Error> {
         match key {
             OutboxKey::Draft(name) => {
-                tree.writer().truncate_draft(name, DraftTarget::Outbox, len)?
+                tree.writer().truncate_draft(name, DraftTarget::Outbox, len)?;
             }
             OutboxKey::File(folder, name) if *name != BODY => {
                 let outbox = tree.writable_outbox()?;

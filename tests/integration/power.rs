@@ -102,7 +102,11 @@ fn is_synced_before_an_end(bed: &Bed, folder: &Path) {
     };
     let synced = find("fsync(", format!("<{}>", hex(folder.to_str().unwrap())));
     let ended = find("pwrite64(", hex("\"end\":true")).expect("an end");
-    assert!(synced.is_some_and(|synced| synced < ended), "{folder:?}: {synced:?} {ended}");
+    assert!(
+        synced.is_some_and(|synced| synced < ended),
+        "{}: {synced:?} {ended}",
+        folder.display()
+    );
 }
 
 /// S183: a log that an ended process has made is perhaps not on disk under its name. Its folder is synced before a
