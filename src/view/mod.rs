@@ -96,6 +96,7 @@ pub use unread_mail::{
     MailUrgency, UnreadMail, is_named_by, list_unread_mail, read_mail_urgency, sole_unread_name,
 };
 pub use wait::{Awaited, WaitTarget, WatchFeed, try_fill_answer, wait_for_unread};
+pub use write::TreeWriter;
 
 use std::collections::HashSet;
 use std::fmt;

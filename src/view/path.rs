@@ -93,10 +93,10 @@ fn copy_open_file(tree: &Tree, file: &OpenFile, out: &mut dyn Write) -> Result<(
     }
 }
 
-/// Removes a file as [`Tree::unlink`] does, for `rm`.
+/// Removes a file as [`TreeWriter::unlink`](super::TreeWriter::unlink) does, for `rm`.
 ///
 /// # Errors
-/// Those of [`Tree::unlink`]; [`Error::IsDir`] for folders.
+/// Those of [`TreeWriter::unlink`](super::TreeWriter::unlink); [`Error::IsDir`] for folders.
 pub fn remove_path(tree: &Tree, path: &str) -> Result<(), Error> {
     let (parent, name) = split_path(tree, path)?;
     if tree.lookup(&parent, name)?.is_dir() {
@@ -105,10 +105,10 @@ pub fn remove_path(tree: &Tree, path: &str) -> Result<(), Error> {
     tree.writer().unlink(&parent, name)
 }
 
-/// Renames a file as [`Tree::rename`] does, for `mv`.
+/// Renames a file as [`TreeWriter::rename`](super::TreeWriter::rename) does, for `mv`.
 ///
 /// # Errors
-/// Those of [`Tree::rename`].
+/// Those of [`TreeWriter::rename`](super::TreeWriter::rename).
 pub fn rename_path(tree: &Tree, from: &str, to: &str) -> Result<(), Error> {
     let (parent, name) = split_path(tree, from)?;
     tree.lookup(&parent, name)?;
