@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::common::agz::{self, Tree};
 use crate::common::amp::{ALICE, Home};
 use crate::common::{Bed, Mount, soon};
-use crate::receipts::becomes;
+use crate::receipts::{becomes, make_maildirs};
 
 /// Checks that an accepted message is in `sent/` while a file in the place of a folder keeps its store from taking it, and
 /// that it has the same name and text afterwards.
@@ -58,15 +58,7 @@ fn s1140_what_the_store_cannot_take_yet_is_in_sent() {
     let m = bed.mount("bar");
     is_in_sent_while_blocked(&m, dave, &tree.base().join(agz::today()).join("inbox"));
     drop(m);
-    for leaf in ["anna", "bob"].iter().flat_map(|who| ["new", "cur", "tmp"].map(|l| (who, l))) {
-        fs::create_dir_all(bed.path("mail").join(leaf.0).join(leaf.1)).unwrap();
-    }
-    let root = bed.path("mail");
-    bed.config(&format!(
-        "[[store]]\nkind = \"maildir\"\ndir = \"{0}/anna\"\nme = \"anna@localhost\"\n\
-         [store.local]\n\"bob@localhost\" = \"{0}/bob\"\n",
-        root.display()
-    ));
+    let root = make_maildirs(&bed, &["anna", "bob"]);
     let m = bed.mount("anna");
     is_in_sent_while_blocked(&m, "bob@localhost", &root.join("anna/.Sent/tmp"));
 }

@@ -2,7 +2,7 @@
 //! mount doing the reading and answering.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -308,23 +308,26 @@ fn s931_maildir() {
     becomes(&m, "dave@example.org", "delivered");
 }
 
-/// S1090: a program that carries mail to a server adds to the name, sets flags in `new/`, and moves mail to another
-/// folder. Whatever it does, the mail stays delivered, and the flag `S` says that it is read.
-#[test]
-fn s1090_a_mail_keeps_its_state_when_programs_rename_it() {
-    let bed = Bed::new();
-    for leaf in ["anna", "bob", "bob/.Archive"]
-        .iter()
-        .flat_map(|who| ["new", "cur", "tmp"].map(|l| (who, l)))
-    {
-        fs::create_dir_all(bed.path("mail").join(leaf.0).join(leaf.1)).unwrap();
-    }
+/// Makes Maildirs, and a configuration by which anna sends to bob. Returns the folder of the Maildirs.
+pub(crate) fn make_maildirs(bed: &Bed, folders: &[&str]) -> PathBuf {
     let root = bed.path("mail");
+    for (folder, leaf) in folders.iter().flat_map(|f| ["new", "cur", "tmp"].map(|leaf| (f, leaf))) {
+        fs::create_dir_all(root.join(folder).join(leaf)).unwrap();
+    }
     bed.config(&format!(
         "[[store]]\nkind = \"maildir\"\ndir = \"{0}/anna\"\nme = \"anna@localhost\"\n\
          [store.local]\n\"bob@localhost\" = \"{0}/bob\"\n",
         root.display()
     ));
+    root
+}
+
+/// S1090: a program that carries mail to a server adds to the name, sets flags in `new/`, and moves mail to another
+/// folder. Whatever it does, the mail stays delivered, and the flag `S` says that it is read.
+#[test]
+fn s1090_a_mail_keeps_its_state_when_programs_rename_it() {
+    let bed = Bed::new();
+    let root = make_maildirs(&bed, &["anna", "bob", "bob/.Archive"]);
     let m = bed.mount("anna");
     m.ok("echo hello > outbox/bob@localhost");
     becomes(&m, "bob@localhost", "delivered");

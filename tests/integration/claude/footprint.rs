@@ -1,4 +1,4 @@
-//! What reading transcripts costs, and what it leaves at their program.
+//! The cost of reading transcripts, and the traces that it leaves at their program.
 
 use std::collections::HashMap;
 

@@ -222,7 +222,7 @@ fn the_program_gets_the_mail_and_its_answer_counts() {
     assert_eq!(mails, prepared.bytes.repeat(3));
     assert_eq!(place.names("box/.Sent/cur").len(), 1);
 
-    // What it refused is done, also if there is no state in which that is kept.
+    // A refused mail is done, also if there is no state that keeps the refusal.
     let script = format!("echo >>{}; echo 'no such user' >&2; exit 67", log.display());
     let store = with_program(&place, &script);
     for _ in 0..2 {
