@@ -32,24 +32,40 @@ pub(crate) fn start(order: &MountRequest) -> Result<(), Failure> {
         .spawn();
     let mut child = started.map_err(|e| Failure::from_io("cannot start in the background", &e))?;
     let mut show = serve::terminal_reporter();
-    let pipe = child.stdout.take().into_iter().flat_map(|pipe| BufReader::new(pipe).lines());
-    for line in pipe.map_while(Result::ok) {
-        let Ok(event) = serde_json::from_str(&line) else { continue };
-        match event {
-            MountEvent::Ready(_) => return show(event),
-            MountEvent::Failed(_) => {
-                // Wait for its end, so that a next attempt meets no lock.
-                let _ = child.wait();
-                return show(event);
-            }
-            _ => show(event)?,
+    let pipe = child.stdout.take().map(BufReader::new);
+    if let Some(outcome) = pipe.and_then(|pipe| follow_events(pipe, &mut show)) {
+        if let MountEvent::Failed(_) = outcome {
+            // Wait for its end, so that a next attempt meets no lock.
+            let _ = child.wait();
         }
+        return show(outcome);
     }
     drop(show);
     let status = child.wait().map_or_else(|e| e.to_string(), |status| status.to_string());
     let log = CommandContext::from_options(&order.options)
         .map(|c| format!("; see {}", c.paths.state.join("log").display()));
     refuse!("msgfs ended before the mount answered ({status}){}", log.unwrap_or_default())
+}
+
+/// Shows the progress and the notices of the back half until it lets go of the pipe. Returns its last word about the
+/// mount, if it gave one.
+///
+/// A mount that is ready may meet a damaged index at once, and starts again. It reports to this pipe once more if it
+/// has not let go of it yet. So the pipe is read to its end: without a reader the second start would be given up.
+fn follow_events(
+    pipe: impl BufRead,
+    show: &mut impl FnMut(MountEvent) -> Result<(), Failure>,
+) -> Option<MountEvent> {
+    let mut outcome = None;
+    for line in pipe.lines().map_while(Result::ok) {
+        match serde_json::from_str(&line) {
+            Ok(event @ (MountEvent::Ready(_) | MountEvent::Failed(_))) => outcome = Some(event),
+            // Only an outcome can fail to be shown.
+            Ok(event) => drop(show(event)),
+            Err(_) => {}
+        }
+    }
+    outcome
 }
 
 /// Returns the command line of the half that serves.
@@ -202,5 +218,28 @@ mod tests {
         let expected =
             "mount,--as-daemon,--me=-odd,--config,/a b/c.toml,--read-only,--allow-other,--,/-x";
         assert_eq!(arguments, expected.split(',').collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_mount_that_starts_again_is_followed_to_its_end() {
+        let ready = |text: &str| MountEvent::Ready(text.to_owned());
+        let events =
+            [MountEvent::Progress(1, 2), ready("a"), MountEvent::Progress(3, 4), ready("b")];
+        let line = |event: &MountEvent| serde_json::to_string(event).unwrap() + "\n";
+        let follow = |events: &[MountEvent]| {
+            let pipe: String = events.iter().map(line).collect();
+            let mut shown = Vec::new();
+            let outcome = follow_events(pipe.as_bytes(), &mut |event| {
+                shown.push(line(&event));
+                Ok(())
+            });
+            (outcome, shown.concat())
+        };
+        let (outcome, shown) = follow(&events);
+        assert!(matches!(outcome, Some(MountEvent::Ready(text)) if text == "b"));
+        assert_eq!(shown, line(&events[0]) + &line(&events[2]));
+        let failed = [ready("a"), MountEvent::Failed("c".to_owned())];
+        assert!(matches!(follow(&failed).0, Some(MountEvent::Failed(text)) if text == "c"));
+        assert!(follow(&events[..1]).0.is_none());
     }
 }
