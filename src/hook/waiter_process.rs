@@ -97,11 +97,15 @@ fn find_harness_above(harness: &Harness) -> Option<i32> {
         if is_program_of(harness, pid) {
             return Some(pid);
         }
-        // The second field of this text is the fourth of the whole: the parent.
-        let stat = process::read_proc_stat(u32::try_from(pid).ok()?)?;
-        pid = stat.split_ascii_whitespace().nth(1)?.parse().ok().filter(|parent| *parent > 1)?;
+        pid = read_parent(u32::try_from(pid).ok()?).filter(|parent| *parent > 1)?;
     }
     None
+}
+
+/// Returns the process that started a process, or that adopted it.
+fn read_parent(pid: u32) -> Option<i32> {
+    // The second field of this text is the fourth of the whole.
+    process::read_proc_stat(pid)?.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 fn is_program_of(harness: &Harness, pid: i32) -> bool {
@@ -111,7 +115,8 @@ fn is_program_of(harness: &Harness, pid: i32) -> bool {
 }
 
 /// Returns the processes of a harness that have a terminal, and whose current folder is this one. A session is woken
-/// only as long as all of them run: without its terminal nobody would see the turn.
+/// only as long as all of them run: without its terminal nobody would see the turn. A child of such a process does not
+/// count: it is about to run another program, and looks like its parent until then.
 pub(super) fn list_terminals(harness: &Harness, folder: &Path) -> Vec<WaiterProcess> {
     let Ok(folder) = folder.canonicalize() else { return Vec::new() };
     let is_terminal = |pid: u32| {
@@ -123,7 +128,13 @@ pub(super) fn list_terminals(harness: &Harness, folder: &Path) -> Vec<WaiterProc
     };
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter(|pid| is_terminal(*pid)).filter_map(WaiterProcess::find).collect()
+    let terminals: Vec<u32> = pids.filter(|pid| is_terminal(*pid)).collect();
+    let is_child = |pid: u32| {
+        let parent = read_parent(pid).and_then(|parent| u32::try_from(parent).ok());
+        parent.is_some_and(|parent| terminals.contains(&parent))
+    };
+    let parents = terminals.iter().filter(|pid| !is_child(**pid));
+    parents.filter_map(|pid| WaiterProcess::find(*pid)).collect()
 }
 
 /// Returns the process of the harness that the hook named which started this waiter.

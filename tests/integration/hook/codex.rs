@@ -103,6 +103,22 @@ fn s970_an_idle_session_of_codex_is_woken() {
     codex.leave(running);
 }
 
+/// S970: a process that Codex started and that looks like it, as until it runs its own program, may end.
+#[test]
+fn s970_a_child_of_codex_is_no_session() {
+    let codex = Codex::new();
+    let turn = fs::read_to_string(codex.folder.join("turn")).unwrap();
+    let child = "( while [ ! -e end-child ]; do read -t 0.05 line; done; : > child-ended ) <&0 &\n";
+    fs::write(codex.folder.join("turn"), child.to_owned() + &turn).unwrap();
+    let running = codex.start(true);
+    soon("the waiter waits", || codex.is_waiting());
+    fs::write(codex.folder.join("end-child"), "").unwrap();
+    soon("the child ends", || codex.folder.join("child-ended").exists());
+    deliver(&codex.bed, "bob", 1);
+    soon("it is queued", || codex.queued().lines().count() == 4);
+    codex.leave(running);
+}
+
 /// S970: a Codex that has no `codex queue` is told at its next prompt, and `hook status` says why it was not woken.
 #[test]
 fn s970_a_codex_that_cannot_be_woken_is_told_at_the_next_prompt() {
