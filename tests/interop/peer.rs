@@ -180,7 +180,8 @@ pub(crate) fn mail_server(bed: &Bed, accounts: &[&str], password: &str) -> MailS
     mail_server_again(bed)
 }
 
-/// Starts the e-mail server with its old data on other ports: the ports of a killed server may be busy for a while.
+/// Starts the e-mail server with its old data on other ports: the ports of a killed server may be busy for a while. The
+/// server takes ports of its own choice in place of busy ones, and writes into a file which ones it has.
 #[track_caller]
 pub(crate) fn mail_server_again(bed: &Bed) -> MailServer {
     let ports = [(); 3].map(|()| free_port());
@@ -192,11 +193,19 @@ pub(crate) fn mail_server_again(bed: &Bed) -> MailServer {
         c.arg(name).arg(port.to_string());
     }
     c.arg("--data-dir").arg(bed.path("mail"));
-    let [smtp, imap, pop3] = ports;
-    let running = serve(c, imap);
-    wait_for(Duration::from_secs(60), "it listens", || {
-        TcpStream::connect(("127.0.0.1", smtp)).is_ok()
+    let mut running = Running::start(c, None).expect("start");
+    let read_info = || serde_json::from_slice::<Value>(&std::fs::read(&info).ok()?).ok();
+    wait_for(Duration::from_secs(60), "the server listens", || {
+        read_info().is_some() || !running.running()
     });
+    let Some(listens) = read_info() else {
+        panic!("the server ended: {:?}", running.finish(Duration::from_secs(1)));
+    };
+    let port = |name: &str| {
+        listens[name].as_u64().and_then(|port| u16::try_from(port).ok()).expect("a port")
+    };
+    let (smtp, imap, pop3) = (port("smtp_port"), port("imap_port"), port("pop3_port"));
+    let running = Server { _running: running, port: imap };
     MailServer { _running: running, smtp, imap, pop3 }
 }
 

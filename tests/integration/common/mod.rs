@@ -522,10 +522,13 @@ impl Drop for Mount {
     }
 }
 
-/// Returns true if a process runs. A zombie that nobody reaps does not run.
+/// Returns true if a process runs. A zombie that nobody reaps does not run. A zombie with a thread that still waits
+/// for the disk does: its files are open, and so is its mount.
 pub(crate) fn alive(pid: rustix::process::Pid) -> bool {
-    fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()))
-        .is_ok_and(|s| !s.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['Z', 'X'])))
+    let dir = format!("/proc/{}", pid.as_raw_nonzero());
+    let Ok(stat) = fs::read_to_string(format!("{dir}/stat")) else { return false };
+    let has_ended = stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['Z', 'X']));
+    !has_ended || fs::read_dir(format!("{dir}/task")).is_ok_and(|threads| threads.count() > 1)
 }
 
 /// Returns true if this process is still a msgfs. Pids are reused, and a test may end only processes that it

@@ -130,6 +130,7 @@ fn a_line_forged_under_another_writers_subject() {
     let forged = record("a", "forged");
     let at = record("a", 0).len() as u64;
     raw.line_at("msgfs.team.x", at, forged.as_bytes());
+    soon("x has a line", || server.raw().subject("msgfs.team.x").len() == 1);
     let ask = json!({ "last_by_subj": "msgfs.team.x" }).to_string();
     raw.publish(b"$JS.API.DIRECT.GET.MSGFS_team", "msgfs.team.a", b"", ask.as_bytes());
     soon("it is stored", || server.raw().subject("msgfs.team.a").len() == 2);
