@@ -89,7 +89,7 @@ fn s606_who_closes_at_once_waits_together() {
     let m = bed.mount("bar");
     m.ok("echo first > outbox/foo");
     let notes = bed.path("trace");
-    let tracer = m.trace("fdatasync", "delay_enter=20000", &notes);
+    let tracer = m.trace("fdatasync", "delay_enter=100000", &notes);
     let mut c = bed.command("python3");
     c.args(["-c", TOGETHER]).arg(&m.dir).args([SENDERS.to_string(), EACH.to_string()]);
     let out = run_for(c, None, Duration::from_secs(100));
