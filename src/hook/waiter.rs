@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ use super::{
 };
 use crate::config::{Config, Env};
 use crate::index::Index;
-use crate::mailbox::{Mailbox, MailboxOptions};
+use crate::mailbox::{Mailbox, MailboxGlance, MailboxOptions};
 use crate::model::BellVolume;
 use crate::store::process;
 use crate::view::list_unread_mail;
@@ -50,6 +50,9 @@ struct Waiter<'a> {
     is_detached: bool,
     /// The terminals of which one shows the session, where the harness has sessions without any.
     terminals: Vec<WaiterProcess>,
+    /// True if a signal may end the process. While it claims a ring and prints it, none may: the next waiter would not
+    /// ring for this mail again.
+    may_end: Arc<AtomicBool>,
 }
 
 impl Waiter<'_> {
@@ -79,6 +82,7 @@ impl Waiter<'_> {
                 Ok(RINGS)
             }
             Some(WakeMeans::Command(words)) => {
+                self.may_end.store(true, Ordering::Relaxed);
                 let session = self.input.payload.session_id(call.harness).unwrap_or_default();
                 let woken = wake_session(call.harness, env, words, session, &ring.text);
                 if woken.is_err() {
@@ -176,9 +180,9 @@ pub(super) fn run(
     sessions: &SessionDir,
     told: &HookInput,
 ) -> Result<u8, SilenceReason> {
+    let may_end = Arc::new(AtomicBool::new(true));
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        let always = Arc::new(AtomicBool::new(true));
-        signal_hook::flag::register_conditional_shutdown(signal, 0, always)?;
+        signal_hook::flag::register_conditional_shutdown(signal, 0, Arc::clone(&may_end))?;
     }
     let is_detached = call.harness.has_own_waiter();
     let cwd = told.payload.cwd().filter(|_| is_detached);
@@ -194,6 +198,7 @@ pub(super) fn run(
         harness: open_harness_process(call, &env)?,
         is_detached,
         terminals,
+        may_end,
     };
     let folder = resolve_project_folder(call, &env, sessions, told)?;
     let env = env.with_cwd(folder);
@@ -270,6 +275,16 @@ struct Ring {
     keys: Vec<String>,
 }
 
+/// The result of an attempt to claim a ring.
+enum RingClaim {
+    /// The session is to be told.
+    Claimed(Ring),
+    /// Nothing is new, or this waiter is not needed.
+    Nothing,
+    /// The session rang too often. It may ring again at this time, in seconds since 1970.
+    TooSoon(u64),
+}
+
 /// Returns the ring when its time has come; `None` if nothing is new, or this waiter is not needed.
 ///
 /// It opens the mailbox afresh, so that it does not announce mail that was read meanwhile, here or elsewhere.
@@ -278,41 +293,51 @@ fn claim_ring(
     call: &HookCall,
     env: &Env,
 ) -> Result<Option<Ring>, SilenceReason> {
-    let which = &needed.input.session_key;
     loop {
         let glance = open_glance(call, env)?;
-        let mail = list_unread_mail(glance.tree());
-        let keys: Vec<&str> = mail.iter().map(|mail| mail.key.as_str()).collect();
-        let held = needed.sessions.acquire_lock()?;
-        let mut session = held.load_session(which)?;
-        let new = session.claim_unrung(&keys);
-        if new.is_empty() || !needed.may_ring(&session) {
-            return Ok(None);
-        }
-        let told = select_told(&mut session, &glance, &mail, &new);
-        if told.is_empty() {
-            held.save_session(which, &session)?;
-            return Ok(None);
-        }
-        let (now, due) =
-            (unix_seconds(), rate_limit::compute_next_ring(&session.rings, unix_seconds()));
-        if due <= now {
-            let text = render_bell_text(&glance, &mail, &told);
-            session.note_ring(&text);
-            held.save_session(which, &session)?;
-            let keys = told.iter().map(|mail| mail.key.clone()).collect();
-            return Ok(Some(Ring { text, keys }));
-        }
-        drop(held);
+        needed.may_end.store(false, Ordering::Relaxed);
+        let claim = needed.try_claim_ring(&glance);
+        let is_claimed = matches!(claim, Ok(RingClaim::Claimed(_)));
+        needed.may_end.store(!is_claimed, Ordering::Relaxed);
         // A prompt shortens the wait, so the time is computed again after each.
         drop(glance);
-        if !needed.wait_for_turn(due) {
-            return Ok(None);
+        match claim? {
+            RingClaim::Claimed(ring) => return Ok(Some(ring)),
+            RingClaim::TooSoon(due) if needed.wait_for_turn(due) => {}
+            RingClaim::Nothing | RingClaim::TooSoon(_) => return Ok(None),
         }
     }
 }
 
 impl Waiter<'_> {
+    /// Claims a ring for the mail that the session was not told of.
+    fn try_claim_ring(&self, glance: &MailboxGlance) -> Result<RingClaim, SilenceReason> {
+        let which = &self.input.session_key;
+        let mail = list_unread_mail(glance.tree());
+        let keys: Vec<&str> = mail.iter().map(|mail| mail.key.as_str()).collect();
+        let held = self.sessions.acquire_lock()?;
+        let mut session = held.load_session(which)?;
+        let new = session.claim_unrung(&keys);
+        if new.is_empty() || !self.may_ring(&session) {
+            return Ok(RingClaim::Nothing);
+        }
+        let told = select_told(&mut session, glance, &mail, &new);
+        if told.is_empty() {
+            held.save_session(which, &session)?;
+            return Ok(RingClaim::Nothing);
+        }
+        let now = unix_seconds();
+        let due = rate_limit::compute_next_ring(&session.rings, now);
+        if due > now {
+            return Ok(RingClaim::TooSoon(due));
+        }
+        let text = render_bell_text(glance, &mail, &told);
+        session.note_ring(&text);
+        held.save_session(which, &session)?;
+        let keys = told.iter().map(|mail| mail.key.clone()).collect();
+        Ok(RingClaim::Claimed(Ring { text, keys }))
+    }
+
     /// Waits until the waiter may ring. A prompt may bring that forward. Returns true if the waiter is still needed
     /// then.
     fn wait_for_turn(&self, due: u64) -> bool {

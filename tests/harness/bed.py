@@ -165,7 +165,13 @@ class Agent:
         """Types a prompt, and returns the request that carries it."""
         since = time.monotonic()
         self.type(text)
-        return self.wait_for_request(lambda request: text in request.text, since, seconds, f"the prompt {text!r}")
+        asked = (lambda request: text in request.text, since)
+        try:
+            return self.wait_for_request(*asked, seconds / 4, f"the prompt {text!r}")
+        except TimeoutError:
+            # A program that is busy for longer than the pause before the key takes the key for a part of the text.
+            self.terminal.keys("Enter")
+            return self.wait_for_request(*asked, seconds, f"the prompt {text!r}, sent twice")
 
     def wait_until_idle(self, quiet=2.5, seconds=60):
         """Waits until no shell call runs and the model was asked nothing for a while."""

@@ -1,7 +1,7 @@
 //! The waiter: it wakes a session that is idle.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -111,6 +111,33 @@ fn s510_a_waiter_rings_when_mail_comes() {
             "msgfs: 4 unread messages for alice, 1 new, from dave: msgfs --me alice ls inbox",
         );
     }
+}
+
+/// S510: a signal does not end a waiter that has claimed a ring and not printed it yet, as when the next waiter is
+/// started at that moment. Nobody else would ring for this mail.
+#[test]
+fn s510_a_claimed_ring_is_printed() {
+    let bed = bed(0);
+    let (mut output, full) = std::io::pipe().unwrap();
+    rustix::io::ioctl_fionbio(&full, true).unwrap();
+    let filled = (0..).take_while(|_| (&full).write(b"x").is_ok()).count();
+    rustix::io::ioctl_fionbio(&full, false).unwrap();
+    let mut command = hook(&bed, "exec msgfs hook run stop --for opencode --wait");
+    let mut waiter = command.stdin(Stdio::piped()).stdout(full).spawn().unwrap();
+    drop(command);
+    let told = payload("opencode", "stop").to_string();
+    waiter.stdin.take().unwrap().write_all(told.as_bytes()).unwrap();
+    soon("the waiter waits", || !tokens(&bed).is_empty());
+    deliver(&bed, "bob", 1);
+    let is_claimed =
+        |(_, session): &(PathBuf, Value)| !session["rings"].as_array().unwrap().is_empty();
+    soon("the ring is claimed", || sessions(&bed).iter().any(is_claimed));
+    let pid = rustix::process::Pid::from_child(&waiter);
+    rustix::process::kill_process(pid, Signal::TERM).unwrap();
+    let mut text = String::new();
+    output.read_to_string(&mut text).unwrap();
+    assert_eq!(waiter.wait().unwrap().code(), Some(10), "{text:.100}");
+    assert!(text[filled..].starts_with("msgfs: 1 unread message for alice"), "{}", &text[filled..]);
 }
 
 /// S511: a waiter waits only for the session of the harness that started it. It does not wait where the harness
