@@ -1,4 +1,4 @@
-//! A week in an hour: five people with mounts over stores of all six kinds write, read and answer in the ways of
+//! A week in an hour: five people with mounts over stores of six kinds write, read and answer in the ways of
 //! programs and editors. Meanwhile mounts are killed, logs get conflict copies, the clock of a stranger jumps, backups
 //! and hooks run, `msgfs check` and other reading commands run, and `.watch` is read. All the time these hold: no
 //! message is lost or doubled, names and bytes stay, marked messages stay marked and no other message is marked, both
