@@ -201,8 +201,8 @@ pub enum DraftError {
     OpenHeader,
     /// A line in a header block that is no header.
     #[error(
-        "the line {0:?} stands in the header, and is none; leave an empty line between the header and \
-         the text"
+        "the line {0:?} stands in the header, but is no header line; leave an empty line between the \
+         header and the text"
     )]
     NoHeader(String),
     /// A `To:` or `Cc:` line without an address.
