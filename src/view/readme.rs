@@ -62,7 +62,7 @@ SEND
   printf 'To: bob, carol\\nSubject: schema change\\n\\nThe text.\\n' > outbox/BOB
 {files}  Other headers: Cc, Bcc, Thread, In-Reply-To, Via,{headers} Idempotency-Key (makes a retry harmless).
   To: says to whom you write, not who can read it: all who have the same store can (threads/, raw/).
-  echo can miss a refusal: the lines \"last sent:\" and \"last refusal:\" of status.txt show it, and sent.txt
+  echo cannot report a refusal: the lines \"last sent:\" and \"last refusal:\" of status.txt show it, and sent.txt
   has a line for each message and recipient: waiting, stored, delivered, told, passed, read, answered or refused.
   A refused draft stays: outbox/BOB.error (outbox/NAME.reply.error) says why. To drop it: rm outbox/BOB
   A name that resembles a known one is refused, unless it stands in To:. status.txt lists other new names.

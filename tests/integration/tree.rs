@@ -456,7 +456,7 @@ fn s2_readme_tells_what_a_shell_does_not() {
             "outbox/NAME.reply.error",
             "rm outbox/BOB",
             "not who can read it",
-            "echo can miss a refusal: the lines \"last sent:\" and \"last refusal:\" of status.txt show it",
+            "echo cannot report a refusal: the lines \"last sent:\" and \"last refusal:\" of status.txt show it",
             "sent.txt",
             "Attach: /tmp/plan.pdf",
             "It prints no file name: the id in its line Message-ID: is enough to answer",
