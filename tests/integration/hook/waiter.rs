@@ -120,7 +120,7 @@ fn s510_a_claimed_ring_is_printed() {
     let bed = bed(0);
     let (mut output, full) = std::io::pipe().unwrap();
     rustix::io::ioctl_fionbio(&full, true).unwrap();
-    let filled = (0..).take_while(|_| (&full).write(b"x").is_ok()).count();
+    let filled = (0..1 << 20).take_while(|_| (&full).write(b"x").is_ok()).count();
     rustix::io::ioctl_fionbio(&full, false).unwrap();
     let mut command = hook(&bed, "exec msgfs hook run stop --for opencode --wait");
     let mut waiter = command.stdin(Stdio::piped()).stdout(full).spawn().unwrap();
