@@ -2,6 +2,8 @@
 
 use std::io;
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use super::MaildirStore;
 use super::format::{self, MaildirFacts, find_mails};
@@ -10,6 +12,10 @@ use crate::store::atomic_file::rename_new_between;
 use crate::store::digest::secure_hash64;
 use crate::store::engine::files::{FileTable, StoreFile, path_parts};
 use crate::store::{Location, Store as _, StoreError, StoreMarks, confined, fs};
+
+/// The number of attempts to set the flag of an answered mail, and the pause after each.
+const REPLIED_TRIES: usize = 8;
+const REPLIED_PAUSE: Duration = Duration::from_millis(5);
 
 impl StoreMarks for MaildirStore {
     /// Sets or clears the flag S of all files in my folders that hold a message. Returns true if none is left.
@@ -43,19 +49,25 @@ impl MaildirStore {
 
     /// Notes on a mail that I answered it. A mail without the flag is no fault.
     pub(super) fn mark_replied(&self, id: &str) {
-        let files = {
-            let table = self.table.read();
-            self.files_in_inbox(&table, find_mails(&table, secure_hash64(id.as_bytes())))
-        };
-        for file in files {
-            // A read mark may have moved the file a moment ago.
-            let moved = || ["new", "cur"].iter().find_map(|leaf| self.find_sibling(&file, leaf));
-            let again =
-                |error| moved().map_or(Err(error), |file| self.write_flag(&file, 'R', true));
-            if let Err(error) = self.write_flag(&file, 'R', true).or_else(again) {
-                tracing::debug!(%error, "an answered mail could not be marked");
+        // A read mark may be moving the file, and the table may not have it for that moment.
+        for _ in 0..REPLIED_TRIES {
+            let files = {
+                let table = self.table.read();
+                self.files_in_inbox(&table, find_mails(&table, secure_hash64(id.as_bytes())))
+            };
+            if !files.is_empty() && files.iter().all(|file| self.write_replied_flag(file)) {
+                return;
             }
+            thread::sleep(REPLIED_PAUSE);
         }
+        tracing::debug!(id, "an answered mail could not be marked");
+    }
+
+    /// Sets the flag R of a file, also if it has just moved. Returns true if it is done.
+    fn write_replied_flag(&self, file: &StoreFile<MaildirFacts>) -> bool {
+        let moved = || ["new", "cur"].iter().find_map(|leaf| self.find_sibling(file, leaf));
+        let again = |error| moved().map_or(Err(error), |file| self.write_flag(&file, 'R', true));
+        self.write_flag(file, 'R', true).or_else(again).is_ok()
     }
 
     /// Gives a file its name with or without a flag, in `cur/`. Returns false if no name can have it.
