@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use msgfs::fuse::mountpoint::{self, MountState};
+use msgfs::fuse::mountpoint;
 use msgfs::fuse::{self, FuseMount};
 use msgfs::mailbox::{Mailbox, MailboxOptions};
 use msgfs::model::{display_path, sanitize_line, sanitize_text};
@@ -30,8 +30,6 @@ use super::mount::{self, MountRequest, MountTarget};
 use super::progress::WorkProgress;
 use super::{daemon, logging, machine, output};
 
-/// The time within which a new mount must answer.
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// The times within which an unmounted and a detached mount must end. A detached mount is in use and ends when
 /// its users let go, so it is hardly waited for.
 const END_WITHIN: Duration = Duration::from_secs(3);
@@ -171,7 +169,7 @@ fn mount_and_wait(
     let mounted = fuse::mount_tree(Arc::clone(mailbox.tree()), &target.dir, &options)
         .map_err(|e| Failure::refused(format!("cannot mount: {e}")))?;
     let mounted = Arc::new(mounted);
-    let answers = wait_until_alive(&target.dir)
+    let answers = require_visible(&target.dir)
         .and_then(|()| report(MountEvent::Ready(describe_mount(&target.dir, mailbox, read_only))));
     watch_mount_end(Arc::clone(&mounted), stop)?;
     if answers.is_ok() {
@@ -216,22 +214,18 @@ fn watch_mount_end(mounted: Arc<FuseMount>, stop: Sender<MountEndReason>) -> Res
     spawned.map(|_| ()).map_err(|e| Failure::from_io("cannot watch the mount", &e))
 }
 
-fn wait_until_alive(dir: &Path) -> Result<(), Failure> {
-    let deadline = Instant::now() + ANSWER_WITHIN;
-    loop {
-        match mountpoint::mount_state(dir) {
-            Ok(MountState::Alive) => return Ok(()),
-            Ok(MountState::Foreign(kind)) => refuse!(
-                "the mount table shows {kind} at {}; is another program mounting there?",
-                dir.display()
-            ),
-            Err(e) => return Err(Failure::from_io("cannot read the mount table", &e)),
-            Ok(_) if Instant::now() >= deadline => refuse!(
-                "the mount at {} does not answer; `msgfs doctor` may know why",
-                dir.display()
-            ),
-            Ok(_) => thread::sleep(Duration::from_millis(5)),
-        }
+/// Fails if the mount is not what its folder shows.
+fn require_visible(dir: &Path) -> Result<(), Failure> {
+    let mounts = mountpoint::read_mounts()
+        .map_err(|e| Failure::from_io("cannot read the mount table", &e))?;
+    let shown = dir.display();
+    match mountpoint::find_mount(&mounts, dir) {
+        Some(mount) if mount.is_ours() => Ok(()),
+        Some(mount) => refuse!(
+            "the mount table shows {} at {shown}; is another program mounting there?",
+            mount.fstype
+        ),
+        None => refuse!("somebody unmounted {shown} while msgfs started"),
     }
 }
 

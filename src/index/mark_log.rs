@@ -12,6 +12,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
 use std::path::Path;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -59,7 +60,7 @@ pub(super) struct MarkFile {
     /// The length of the whole lines in bytes.
     len: u64,
     /// For each store, the watermark that was last imported.
-    pub imported: HashMap<String, Watermark>,
+    pub imported: HashMap<String, Arc<Watermark>>,
     pending: Vec<u8>,
 }
 
@@ -98,6 +99,7 @@ impl MarkFile {
         }
         let whole = memchr::memrchr(b'\n', &bytes).map_or(0, |at| at + 1);
         let len = from + whole as u64;
+        let imported = imported.into_iter().map(|(store, mark)| (store, mark.into())).collect();
         let mut marks = Self { log: None, len, imported, pending: Vec::new() };
         if !read_only {
             let mut log = AppendLog::new(path);
@@ -109,7 +111,9 @@ impl MarkFile {
 
     /// Returns the part of the file that need not be replayed again.
     pub fn checkpoint(&self) -> MarkCheckpoint {
-        MarkCheckpoint { len: self.len, imported: self.imported.clone() }
+        let imported = self.imported.iter();
+        let imported = imported.map(|(store, mark)| (store.clone(), (**mark).clone())).collect();
+        MarkCheckpoint { len: self.len, imported }
     }
 
     /// Returns the length of the file, as far as this process knows.
@@ -146,7 +150,7 @@ impl MarkFile {
     }
 
     /// Adds a store's watermark as imported.
-    pub fn push_watermark(&mut self, store: &str, mark: &Watermark) {
+    pub fn push_watermark(&mut self, store: &str, mark: Arc<Watermark>) {
         let secs = mark.time.secs();
         if let Some(before) = self.imported.get(store) {
             let came: Vec<String> = mark.ids.difference(&before.ids).cloned().collect();
@@ -155,7 +159,7 @@ impl MarkFile {
         } else {
             self.push_line(&("w", store, secs, &mark.ids));
         }
-        self.imported.insert(store.to_owned(), mark.clone());
+        self.imported.insert(store.to_owned(), mark);
     }
 
     fn push_line(&mut self, value: &impl Serialize) {
@@ -291,8 +295,8 @@ mod tests {
             time: Timestamp::from_secs(secs),
             ids: ids.iter().map(|id| (*id).to_owned()).collect(),
         };
-        marks.push_watermark("samp", &position(5, &["a", "b"]));
-        marks.push_watermark("samp", &position(7, &["b", "c"]));
+        marks.push_watermark("samp", position(5, &["a", "b"]).into());
+        marks.push_watermark("samp", position(7, &["b", "c"]).into());
         marks.write().unwrap();
         let before = marks.checkpoint();
         drop(marks);
@@ -306,13 +310,13 @@ mod tests {
             MarkFile::open(&path, MarkCheckpoint::default(), false).unwrap();
         assert!(usable);
         assert_eq!(changes, [change("1", true), change("1", false)]);
-        assert_eq!(marks.imported["samp"], position(7, &["b", "c"]));
+        assert_eq!(*marks.imported["samp"], position(7, &["b", "c"]));
         marks.push(&change("2", true));
         marks.write().unwrap();
         let (mut marks, changes, usable) = MarkFile::open(&path, before, false).unwrap();
         assert!(usable);
         assert_eq!(changes, [change("2", true)]);
-        assert_eq!(marks.imported["samp"], position(7, &["b", "c"]));
+        assert_eq!(*marks.imported["samp"], position(7, &["b", "c"]));
         let mark = |origin| Mark { from: "a".into(), id: "3".into(), read: true, origin };
         let more = [
             mark(MarkOrigin::Heard(MachineId(1), 3)),

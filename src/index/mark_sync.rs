@@ -168,6 +168,8 @@ impl Index {
         let Some(mark) = position.watermark() else { return Vec::new() };
         let last = marks.imported.get(store.name()).cloned();
         if last.as_ref() == Some(&mark) {
+            // The next comparison is then one of pointers.
+            marks.imported.insert(store.name().to_owned(), mark);
             return Vec::new();
         }
         let mut core = self.core.write();
@@ -190,7 +192,7 @@ impl Index {
             core.set_own_mark(*ix, true, false);
         }
         drop(core);
-        marks.push_watermark(store.name(), &mark);
+        marks.push_watermark(store.name(), mark);
         // It is written now: after a crash, a message that arrived late must not look as if it had been covered.
         write_pending_marks(&mut marks);
         read
@@ -303,7 +305,7 @@ impl Index {
         match position.advance_watermark(&mark, &retired) {
             // Our own write must not be imported as another reader's mark.
             Ok(Some(written)) => {
-                marks.push_watermark(store, &written);
+                marks.push_watermark(store, Arc::new(written));
                 write_pending_marks(&mut marks);
             }
             Ok(None) => {}

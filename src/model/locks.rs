@@ -54,6 +54,8 @@ pub enum LockLevel {
     Decoded,
     /// The folders from which temporary files were already removed.
     Swept,
+    /// The table of mounts.
+    Mounts,
 }
 
 /// A lock of `parking_lot` with a level.

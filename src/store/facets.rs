@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::{
     AddressFit, EmptyThread, Location, Notebook, PartContent, PeerReadState, PrepareContext,
@@ -208,7 +209,7 @@ pub trait StoreMarks {
     }
 
     /// Returns the position, if somebody set it.
-    fn watermark(&self) -> Option<Watermark> {
+    fn watermark(&self) -> Option<Arc<Watermark>> {
         None
     }
 

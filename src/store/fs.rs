@@ -277,7 +277,9 @@ pub fn read_small_file(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As `read` gave it.
 pub fn read_limited(file: File, limit: u64) -> io::Result<Vec<u8>> {
-    let mut out = Vec::new();
+    let size = file.metadata()?.len().min(limit);
+    // One byte more lets the read that finds the end do without more memory.
+    let mut out = Vec::with_capacity(usize::try_from(size).unwrap_or_default() + 1);
     file.take(limit + 1).read_to_end(&mut out)?;
     if out.len() as u64 > limit {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "is larger than it can be"));

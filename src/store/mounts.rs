@@ -2,10 +2,15 @@
 //! or hangs.
 
 use std::ffi::{OsStr, OsString};
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Seek as _};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, LazyLock};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::model::locks::{LockLevel, Mutex};
 
 /// The file system type of our mounts in the mount table.
 pub const FSTYPE: &str = "fuse.msgfs";
@@ -16,6 +21,9 @@ pub const SOURCE: &str = "msgfs";
 
 /// The number of symbolic links in a row after which they count as a loop.
 pub const MAX_LINKS: usize = 40;
+
+/// The size that a mount table usually does not exceed, in bytes.
+const USUAL_TABLE: usize = 4096;
 
 /// File systems that another program or another machine serves, beside those of FUSE.
 const SERVED: [&str; 13] = [
@@ -54,12 +62,52 @@ impl MountEntry {
     }
 }
 
-/// Reads the mount table of this process, in the kernel's order. Of two mounts at one path, the later one is on top.
+/// The mount table as this process read it last. Most processes ask for it many times, and it rarely changes.
+static TABLE: LazyLock<Mutex<Option<MountTable>>> =
+    LazyLock::new(|| Mutex::with_level(LockLevel::Mounts, None));
+
+struct MountTable {
+    /// The open table. The kernel reports a change that came after the last report (proc(5)).
+    file: File,
+    entries: Arc<[MountEntry]>,
+}
+
+impl MountTable {
+    fn open() -> io::Result<Self> {
+        let mut file = File::open("/proc/self/mountinfo")?;
+        let entries = Self::read(&mut file)?;
+        Ok(Self { file, entries })
+    }
+
+    /// Reads the table again if the kernel reports a change.
+    fn update(&mut self) -> io::Result<()> {
+        let now = Some(&Timespec::default());
+        if poll(&mut [PollFd::new(&self.file, PollFlags::PRI)], now)? > 0 {
+            self.file.rewind()?;
+            self.entries = Self::read(&mut self.file)?;
+        }
+        Ok(())
+    }
+
+    fn read(file: &mut File) -> io::Result<Arc<[MountEntry]>> {
+        let mut table = Vec::with_capacity(USUAL_TABLE);
+        file.read_to_end(&mut table)?;
+        Ok(parse_mounts(&table).into())
+    }
+}
+
+/// Returns the mount table of this process, in the kernel's order. Of two mounts at one path, the later one is on top.
 ///
 /// # Errors
 /// If `/proc` is not mounted.
-pub fn read_mounts() -> io::Result<Vec<MountEntry>> {
-    Ok(parse_mounts(&fs::read("/proc/self/mountinfo")?))
+pub fn read_mounts() -> io::Result<Arc<[MountEntry]>> {
+    let mut known = TABLE.lock();
+    let mut table = match known.take() {
+        Some(table) => table,
+        None => MountTable::open()?,
+    };
+    table.update()?;
+    Ok(Arc::clone(&known.insert(table).entries))
 }
 
 /// Parses a mount table. Lines that are not of the documented form (proc(5)) are left out.
@@ -122,6 +170,9 @@ pub fn find_mount<'a>(mounts: &'a [MountEntry], path: &Path) -> Option<&'a Mount
 /// Returns true if a look-up of a path may ask a file system that another program or machine serves. It asks none
 /// itself: a link on the way is read only where nobody else serves its file system.
 pub fn may_reach_served(path: &Path, mounts: &[MountEntry]) -> bool {
+    if !mounts.iter().any(MountEntry::is_served) {
+        return false;
+    }
     let is_served = |path: &Path| find_mount(mounts, path).is_some_and(MountEntry::is_served);
     let Ok(path) = std::path::absolute(path) else { return true };
     let mut here = PathBuf::from("/");

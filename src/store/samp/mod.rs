@@ -65,6 +65,7 @@ pub struct Samp {
     own_log: Option<recovery::OwnLogTracker>,
     /// The files of the record that was read last.
     last_files: Mutex<Option<LastSampFiles>>,
+    position: read_position::PositionReader,
 }
 
 /// Returns a sentence that says why a name cannot be an alias.
@@ -410,8 +411,8 @@ impl StoreMarks for SampStore {
         true
     }
 
-    fn watermark(&self) -> Option<Watermark> {
-        read_position::read_watermark(self.dir(), self.me())
+    fn watermark(&self) -> Option<Arc<Watermark>> {
+        self.format.position.read(self.dir(), self.me())
     }
 
     fn advance_watermark(

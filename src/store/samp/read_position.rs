@@ -2,10 +2,12 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde_json::Value;
 
 use crate::model::Timestamp;
+use crate::model::locks::Mutex;
 use crate::store::{StoreError, Watermark, atomic_file, fs};
 
 /// The largest size of a read position. No reader writes more.
@@ -17,9 +19,27 @@ fn position_path(dir: &Path, me: &str) -> PathBuf {
     dir.join(format!(".seen-{me}"))
 }
 
-/// Returns the position, if there is a file that holds one. Garbage counts as absent, as it does for the reference.
-pub(super) fn read_watermark(dir: &Path, me: &str) -> Option<Watermark> {
-    parse_watermark(&load_bytes(dir, me).ok()?)
+/// A reader of my position. Each change in the folder asks for the position, which rarely changes.
+#[derive(Debug, Default)]
+pub(super) struct PositionReader {
+    /// The bytes of the file as they were last, and the position in them.
+    last: Mutex<Option<(Vec<u8>, Arc<Watermark>)>>,
+}
+
+impl PositionReader {
+    /// Returns the position, if there is a file that holds one. Garbage counts as absent, as it does for the reference.
+    pub(super) fn read(&self, dir: &Path, me: &str) -> Option<Arc<Watermark>> {
+        let bytes = load_bytes(dir, me).ok()?;
+        let mut last = self.last.lock();
+        match &*last {
+            Some((known, mark)) if *known == bytes => Some(Arc::clone(mark)),
+            _ => {
+                let mark = Arc::new(parse_watermark(&bytes)?);
+                *last = Some((bytes, Arc::clone(&mark)));
+                Some(mark)
+            }
+        }
+    }
 }
 
 /// Returns the position of another reader, unless its file is larger than it should be.
@@ -98,6 +118,10 @@ mod tests {
         }
     }
 
+    fn stored(dir: &Path) -> Option<Watermark> {
+        PositionReader::default().read(dir, "bar").map(|mark| (*mark).clone())
+    }
+
     fn advance(dir: &Path, mark: &Watermark, retired: &[&str]) -> Option<Watermark> {
         let retired = retired.iter().map(|id| (*id).to_owned()).collect();
         advance_watermark(dir, "bar", mark, &retired).unwrap()
@@ -110,12 +134,12 @@ mod tests {
         let text = std::fs::read_to_string(dir.path().join(".seen-bar")).unwrap();
         assert_eq!(text, r#"{"ts": 10, "ids": ["a", "foo:a"]}"#);
         advance(dir.path(), &mark(9, &["z"]), &[]);
-        assert_eq!(read_watermark(dir.path(), "bar"), Some(mark(10, &["a", "foo:a", "z"])));
+        assert_eq!(stored(dir.path()), Some(mark(10, &["a", "foo:a", "z"])));
         assert_eq!(advance(dir.path(), &mark(10, &["z"]), &[]), None, "nothing changes");
         advance(dir.path(), &mark(10, &["b"]), &["z"]);
-        assert_eq!(read_watermark(dir.path(), "bar"), Some(mark(10, &["a", "b", "foo:a"])));
+        assert_eq!(stored(dir.path()), Some(mark(10, &["a", "b", "foo:a"])));
         advance(dir.path(), &mark(11, &["c"]), &[]);
-        assert_eq!(read_watermark(dir.path(), "bar"), Some(mark(11, &["c"])));
+        assert_eq!(stored(dir.path()), Some(mark(11, &["c"])));
     }
 
     #[test]
@@ -123,12 +147,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         for text in ["", "[]", "null", "{\"ts\": \"x\"}", "{"] {
             std::fs::write(dir.path().join(".seen-bar"), text).unwrap();
-            assert_eq!(read_watermark(dir.path(), "bar"), None, "{text}");
+            assert_eq!(stored(dir.path()), None, "{text}");
         }
         std::fs::remove_file(dir.path().join(".seen-bar")).unwrap();
         std::fs::write(dir.path().join("t"), "{\"ts\": 5}").unwrap();
         std::os::unix::fs::symlink("t", dir.path().join(".seen-bar")).unwrap();
-        assert_eq!(read_watermark(dir.path(), "bar"), None);
+        assert_eq!(stored(dir.path()), None);
         advance(dir.path(), &mark(6, &[]), &[]);
         assert_eq!(std::fs::read_to_string(dir.path().join("t")).unwrap(), "{\"ts\": 5}");
     }
