@@ -21,7 +21,7 @@ use super::walkers::FolderWalkers;
 use crate::view::reader::{ProcessIdentity, program_name, thread_group};
 use crate::view::{
     Attr, CachePolicy, Error, Listing, Node, NodeTrait, OpenFile, OpenRequest, PagePolicy,
-    ReadAhead, ReaderProfile, Tree, may_mean_another,
+    ReaderProfile, Tree, may_mean_another,
 };
 
 /// Generation of all inodes; no inode number is reused for another file.
@@ -248,15 +248,14 @@ impl FuseAdapter {
     }
 
     /// Passes the entries of a folder from `offset` on to `add`, each with the offset of the next, until `add`
-    /// returns true because the reply is full. Returns the offset of the first entry that was not added. At the
-    /// beginning of `inbox/` the lister is noted.
+    /// returns true because the reply is full. At the beginning of `inbox/` the lister is noted.
     pub fn emit_entries(
         &self,
         req: &Request,
         dir: &OpenDir,
         offset: u64,
         mut add: impl FnMut(u64, &str, &Node) -> bool,
-    ) -> u64 {
+    ) {
         if dir.node.has(NodeTrait::ShowsUnread) && offset == 0 {
             self.tree.note_inbox_lister(ProcessIdentity::from_thread(req.pid()));
         }
@@ -276,34 +275,18 @@ impl FuseAdapter {
             };
             let Some(node) = node else { continue };
             if add(number + 1, &name, &node) {
-                return number;
+                return;
             }
         }
-        end
-    }
-
-    /// Renders messages before a program asks for them.
-    pub fn render(&self, messages: impl FnOnce(&ReadAhead)) {
-        let _ = run_guarded("render ahead", || {
-            messages(self.tree.read_ahead());
-            Ok(())
-        });
     }
 
     /// Renders the messages of a part of a folder whose sizes are unknown.
-    pub fn render_ahead(&self, dir: &OpenDir, from: u64, count: usize) {
+    pub fn render_listing(&self, dir: &OpenDir, from: u64, count: usize) {
         let from = from.saturating_sub(FIRST) as usize;
-        self.render(|ahead| ahead.render_listing(&dir.listing, from, count));
-    }
-
-    /// Renders as many further messages as were just listed with sizes, while the lister is busy with these.
-    pub fn render_beyond(&self, dir: &OpenDir, from: u64, end: u64) {
-        let count = end.saturating_sub(from) as usize;
-        if end < dir.listing.len() as u64 + FIRST {
-            self.render_ahead(dir, end, count);
-        } else if count > 0 {
-            self.render(|ahead| ahead.render_next_thread(&dir.node, count));
-        }
+        let _ = run_guarded("render a listing", || {
+            self.tree.render_listing(&dir.listing, from, count);
+            Ok(())
+        });
     }
 }
 

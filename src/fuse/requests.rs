@@ -271,10 +271,8 @@ impl Filesystem for FuseAdapter {
         }
         match run_guarded("read", || self.tree.read(&file, offset, size)) {
             Ok(bytes) => reply.data(&bytes),
-            Err(e) => return reply.error(e),
+            Err(e) => reply.error(e),
         }
-        // The reader is busy with this one.
-        self.render(|ahead| ahead.render_following(&file));
     }
 
     fn write(
@@ -392,10 +390,10 @@ impl Filesystem for FuseAdapter {
         let done = run_guarded("readdirplus", || {
             let dir = self.dirs.get(fh).ok_or(Error::NotFound)?;
             let names = offset == 0
-                && !self.tree.read_ahead().has_all_sizes(&dir.listing)
+                && !self.tree.has_all_sizes(&dir.listing)
                 && self.walkers.should_list_names(req.pid(), ino.0);
             let mut ready = offset;
-            let end = self.emit_entries(req, &dir, offset, |next, name, node| {
+            self.emit_entries(req, &dir, offset, |next, name, node| {
                 let number = next - 1;
                 if names && number >= FIRST {
                     // The kernel then asks for the names alone.
@@ -403,7 +401,7 @@ impl Filesystem for FuseAdapter {
                 }
                 if number >= ready && !names {
                     ready = number + TOGETHER as u64;
-                    self.render_ahead(&dir, number, TOGETHER);
+                    self.render_listing(&dir, number, TOGETHER);
                 }
                 // An entry that went after the folder was opened is not listed any more.
                 let attr = match number.checked_sub(FIRST) {
@@ -415,15 +413,10 @@ impl Filesystem for FuseAdapter {
                 let (ino, ttl) = (INodeNo(attr.ino), entry.min(attrs));
                 reply.add(ino, next, name, &ttl, &self.kernel_attr(&attr), GENERATION)
             });
-            Ok((!names).then_some((dir, end)))
+            Ok(())
         });
         match done {
-            Ok(listed) => {
-                reply.ok();
-                if let Some((dir, end)) = listed {
-                    self.render_beyond(&dir, offset, end);
-                }
-            }
+            Ok(()) => reply.ok(),
             Err(e) => reply.error(e),
         }
     }

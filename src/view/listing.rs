@@ -8,6 +8,7 @@ use lru::LruCache;
 
 use super::folder_scope::{FolderScope, MessageFolder};
 use super::maildir::{MaildirFolder, maildir_name, maildir_node};
+use super::message_texts::TOGETHER;
 use super::messages::file_node;
 use super::node::Node;
 use super::sidecars::MessageFile;
@@ -15,7 +16,7 @@ use super::table::{NodeAttributes, on_view};
 use super::transcript::transcript_node;
 use super::unique_names::{MessageNames, NameForm};
 use super::{Attr, Error, Tree};
-use crate::index::{IndexTables, MsgIx, ThreadIx};
+use crate::index::{IndexEntry, IndexTables, MsgIx, ThreadIx};
 use crate::model::locks::Mutex;
 
 /// One entry of a [`Listing`]. It is small, because a listing may have many.
@@ -112,30 +113,6 @@ impl Listing {
             | ListingEntry::Found(_, ix, _) => Some(*ix),
             _ => None,
         })
-    }
-
-    /// Returns the position of a message among `count` entries from `from` on.
-    pub(super) fn find_position(&self, message: MsgIx, from: usize, count: usize) -> Option<usize> {
-        let is_it =
-            |item: &ListingEntry| matches!(item, ListingEntry::Message(ix, _) if *ix == message);
-        Some(from + self.entries.iter().skip(from).take(count).position(is_it)?)
-    }
-
-    /// Returns the thread that is listed after `thread`, if `thread` is listed right after `before`.
-    pub(super) fn find_thread_after(
-        &self,
-        core: &IndexTables,
-        before: ThreadIx,
-        thread: ThreadIx,
-    ) -> Option<ThreadIx> {
-        let place = |t| (core.threads.thread_id(&core.messages, t).0, t);
-        let wanted = place(before);
-        let of =
-            |item: &ListingEntry| if let ListingEntry::Thread(t) = item { Some(*t) } else { None };
-        let at =
-            self.entries.binary_search_by(|item| of(item).map(place).cmp(&Some(wanted))).ok()?;
-        let (second, third) = (self.entries.get(at + 1)?, self.entries.get(at + 2)?);
-        of(third).filter(|_| of(second) == Some(thread))
     }
 
     /// Makes a listing of messages that a search found, and other entries behind them.
@@ -296,6 +273,19 @@ impl ListingCache {
 }
 
 impl Tree {
+    /// Renders the messages of unknown size among `count` entries from `from` on. A program that lists with sizes asks
+    /// for them next.
+    pub fn render_listing(&self, listing: &Listing, from: usize, count: usize) {
+        self.texts.render_unsized(listing.messages(from, count));
+    }
+
+    /// Returns true if the sizes of the first messages of a listing are known.
+    pub fn has_all_sizes(&self, listing: &Listing) -> bool {
+        let core = self.index.read();
+        let unknown = |e: &IndexEntry| e.is_live() && e.size().is_none();
+        !listing.messages(0, TOGETHER).any(|ix| unknown(core.messages.entry(ix)))
+    }
+
     /// Returns the listing of a folder. A cached one is returned if nothing has changed since.
     ///
     /// # Errors

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::answered::is_same_address;
-use super::read_ahead::TOGETHER;
 use super::render_cache::RenderCache;
 use super::transcript::find_rules;
 use super::{Error, names};
@@ -14,6 +13,9 @@ use crate::model::locks::Mutex;
 use crate::model::{Message, ShownMessage, SignatureState, Timestamp, plain_thread_id};
 use crate::search::BodySource;
 use crate::store::{Record, Store, StoreError};
+
+/// Number of messages that are read and rendered together.
+pub const TOGETHER: usize = 64;
 
 /// A message to be rendered: its number, entry and signature.
 type PendingRender = (MsgIx, IndexEntry, SignatureState);
@@ -163,9 +165,9 @@ impl MessageTexts {
         self.render_batch(&messages, |_| true);
     }
 
-    /// Renders messages of unknown size before a program asks for them. The read of a message reports its
+    /// Renders messages of unknown size before a program asks for their sizes. The read of a message reports its
     /// error.
-    pub fn render_ahead(&self, messages: impl Iterator<Item = MsgIx>) {
+    pub fn render_unsized(&self, messages: impl Iterator<Item = MsgIx>) {
         let messages: Vec<MsgIx> = messages.collect();
         // The batches are not of one generation: a change in between would make the rest of the work useless.
         let unknown = |entry: &IndexEntry| entry.size().is_none();

@@ -9,7 +9,7 @@
 //! - The tree owns a struct for each of these: `unique_names`, names of messages, and `threads`, of folders of
 //!   threads; `names` formats them, `short_names` finds ids. `ordered_messages`: messages in order. `message_texts`:
 //!   rendered messages. `parts`: attachments; `mail_with_files`: a mail that has them. `pending_sent`: messages that
-//!   wait. `read_ahead`: rendering before a read asks for it. `recent_reads`: the messages that were read last.
+//!   wait. `recent_reads`: the messages that were read last.
 //! - Of messages: `folder_scope`, `message_folders`: the folders that show them. `sidecars`: the files of a message.
 //!   `answers`: the drafts beside messages. `answered`: the messages that answer mine; `awaited_answers`: reads that wait for one. `text_buffers`: the open texts of `me`.
 //! - `hits`: the hits of a search, as lines and as data.
@@ -47,7 +47,6 @@ mod path;
 mod pending_hits;
 mod pending_sent;
 mod raw;
-mod read_ahead;
 pub mod reader;
 mod readme;
 mod receipts;
@@ -81,9 +80,9 @@ pub use file::{OpenFile, OpenRequest};
 pub use folder_scope::MessageFolder;
 pub use hits::{SearchHit, SearchReport, format_hits};
 pub use listing::Listing;
+pub use message_texts::TOGETHER;
 pub use node::{Ino, Node, NodeTrait, PagePolicy};
 pub use path::{FolderEntry, copy_path_to, list_path, remove_path, rename_path, write_path};
-pub use read_ahead::{ReadAhead, TOGETHER};
 pub use reader::ReaderProfile;
 pub use receipts::{BellRecord, LastSent, SentReceipt};
 pub use recent_reads::{RecentRead, load_recent_reads};
@@ -202,8 +201,7 @@ pub struct Tree {
     pending: PendingSent,
     recent_reads: RecentReads,
     last_unknown_id: LastUnknownId,
-    listing_cache: Arc<ListingCache>,
-    read_ahead: ReadAhead,
+    listing_cache: ListingCache,
     /// Messages whose text changed and whose pages the kernel may still hold.
     rewritten: Mutex<HashSet<Ino>>,
     /// Number of threads up to the last one whose attributes a program has got.
@@ -221,7 +219,6 @@ impl Tree {
         let lists = Arc::new(OrderedMessages::new(settings.scope));
         let names = Arc::new(MessageNames::new(Arc::clone(&index), Arc::clone(&lists)));
         let texts = Arc::new(MessageTexts::new(Arc::clone(&index)));
-        let listing_cache = Arc::<ListingCache>::default();
         let tree = Self {
             views: table::Views::default(),
             thread_names: ThreadNames::new(Arc::clone(&index), settings.scope),
@@ -235,19 +232,13 @@ impl Tree {
             ),
             recent_reads: RecentReads::new(settings.recent_reads_file.clone()),
             last_unknown_id: LastUnknownId::default(),
-            read_ahead: ReadAhead::new(
-                Arc::clone(&index),
-                Arc::clone(&lists),
-                Arc::clone(&texts),
-                Arc::clone(&listing_cache),
-            ),
             index,
             outbox,
             settings,
             lists,
             names,
             texts,
-            listing_cache,
+            listing_cache: ListingCache::default(),
             rewritten: Mutex::default(),
             threads_exposed: AtomicUsize::new(0),
             // `unbounded`, because a cache with a limit allocates room for all its values at once.
@@ -268,11 +259,6 @@ impl Tree {
     /// Returns the settings of the tree.
     pub fn settings(&self) -> &TreeSettings {
         &self.settings
-    }
-
-    /// Returns the part of the tree that renders messages before a program asks for them.
-    pub fn read_ahead(&self) -> &ReadAhead {
-        &self.read_ahead
     }
 
     /// Returns the health boards of the links that exist now.

@@ -220,7 +220,7 @@ fn make_plan(tree: &Tree, thread: ThreadIx) -> Result<TranscriptPlan, Error> {
     let messages = tree.lists.thread_messages(&tree.index.read(), thread);
     let mut parts = Vec::with_capacity(messages.len());
     let (mut len, mut time) = (0, Timestamp::from_millis(i64::MIN));
-    tree.texts.render_ahead(messages.iter().copied());
+    tree.texts.render_unsized(messages.iter().copied());
     for ix in messages.iter() {
         let known = tree.index.read().messages.length_in_transcript(*ix);
         let length =

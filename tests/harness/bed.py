@@ -161,11 +161,12 @@ class Agent:
                         found[path] = file.read()
         return found
 
-    def prompt(self, text, seconds=60):
-        """Types a prompt, and returns the request that carries it."""
+    def prompt(self, text, seconds=60, mail=None):
+        """Types a prompt, and returns the request that carries it, or one that shows a text of mail. A program may add
+        a prompt to a turn that reads the mail already."""
         since = time.monotonic()
         self.type(text)
-        asked = (lambda request: text in request.text, since)
+        asked = (lambda request: text in request.text or (mail and request.shows(mail)), since)
         try:
             return self.wait_for_request(*asked, seconds / 4, f"the prompt {text!r}")
         except TimeoutError:

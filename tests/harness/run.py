@@ -289,7 +289,7 @@ class Pairs:
         if not hearer.program.wakes:
             writer.wait_until_idle(1)
             if not hearer.count_shown(text, since):
-                hearer.prompt(f"look for mail about {text.split()[1]}")
+                hearer.prompt(f"look for mail about {text.split()[1]}", mail=text)
             hearer.wait_for_shown(text, since)
             return None
         hearer.wait_for_shown(text, since)

@@ -536,8 +536,8 @@ fn who_lists_sizes_finds_the_next_ones_made() {
     };
     let known = || [0, 1, 2].map(known);
     assert_eq!(known(), [false; 3]);
-    b.tree.read_ahead().render_listing(&listing, 1, 1);
+    b.tree.render_listing(&listing, 1, 1);
     assert_eq!(known(), [false, true, false]);
-    b.tree.read_ahead().render_listing(&listing, 2, 99);
+    b.tree.render_listing(&listing, 2, 99);
     assert_eq!(known(), [false, true, true]);
 }

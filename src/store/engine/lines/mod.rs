@@ -36,7 +36,7 @@ use crate::store::{
 };
 use append::UnsyncedLogs;
 pub use format::{LineFormat, LogFacts, LogReading, LogShape, LogTree, NameClass};
-use read::{ReadAheadCache, UnpackedLog};
+use read::UnpackedLog;
 use table::{KEPT, LogRoot, LogSource, LogTable};
 
 /// The number of lines of one kind that are shown to people.
@@ -48,8 +48,6 @@ pub type LineStore<F> = SourceStore<F, LogTable<F>, AppendedLines>;
 /// The state of the reader of appended lines.
 #[derive(Debug)]
 pub struct AppendedLines {
-    /// Bytes of logs that were read a moment ago.
-    read_ahead: Mutex<ReadAheadCache>,
     /// The compressed log that was unpacked last.
     unpacked: Mutex<Option<UnpackedLog>>,
     /// The folders that the last walk through a tree of logs came to.
@@ -66,7 +64,6 @@ impl<F: LineFormat> LineStore<F> {
     pub fn open(spec: &StoreSpec) -> Result<Self, StoreError> {
         let (format, about) = F::open(spec)?;
         let reader = AppendedLines {
-            read_ahead: Mutex::default(),
             unpacked: Mutex::default(),
             folders: Mutex::default(),
             appending: Mutex::with_level(LockLevel::Store, UnsyncedLogs::default()),
@@ -139,11 +136,7 @@ impl<F: LineFormat> Engine for LineStore<F> {
         full: bool,
         sink: &mut dyn ScanSink,
     ) -> Result<(), StoreError> {
-        // Found records are read anew, and so are those that are read while the scan runs.
-        self.reader.read_ahead.lock().discard_all();
-        let done = scan::scan_logs(self, &mut memory.is_listed, full, sink);
-        self.reader.read_ahead.lock().discard_all();
-        done
+        scan::scan_logs(self, &mut memory.is_listed, full, sink)
     }
 
     fn save_table(&self) -> Vec<u8> {
@@ -153,7 +146,6 @@ impl<F: LineFormat> Engine for LineStore<F> {
     fn replace_table(&self, saved: Option<&[u8]>) -> Option<u64> {
         let table = saved.map_or_else(|| Some(LogTable::default()), LogTable::from_bytes)?;
         *self.table.write() = table;
-        self.reader.read_ahead.lock().discard_all();
         Some(0)
     }
 

@@ -1,5 +1,4 @@
-//! The reader of one message at a location. A walk through a folder reads the lines of a log one after the other. A
-//! larger chunk of the log is then read at once, and used for a moment.
+//! The reader of messages at their locations, alone or many together.
 
 use std::fs::File;
 use std::io;
@@ -15,34 +14,8 @@ use crate::store::{Location, StoreError, confined};
 /// The time after a change in which a log may be partly rewritten.
 const GRACE: Duration = Duration::from_millis(500);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
-/// The number of bytes of a log that are read at once.
-const STRETCH: usize = 32 << 10;
 /// The largest gap between two lines that are read together. The second line is not longer than it either.
-const NEAR: u64 = STRETCH as u64 / 4;
-/// The number of logs of which a chunk is kept.
-const STRETCHES: usize = 16;
-/// The time for which a chunk is used.
-const FRESH: Duration = Duration::from_millis(50);
-
-/// A cache of chunks of logs.
-#[derive(Debug, Default)]
-pub(super) struct ReadAheadCache {
-    /// The number of scans. Bytes that were read before a scan are not used after it.
-    scans: u64,
-    /// The chunks. The one used last is the last one.
-    chunks: Vec<ReadAheadChunk>,
-}
-
-#[derive(Debug)]
-struct ReadAheadChunk {
-    source: u32,
-    /// The end of the line that was read last.
-    end: u64,
-    /// The offset of the bytes. They are empty until a reader goes on to the next line.
-    from: u64,
-    bytes: Vec<u8>,
-    read: Instant,
-}
+const NEAR: u64 = 8 << 10;
 
 /// A compressed log that is unpacked in memory.
 #[derive(Debug)]
@@ -50,45 +23,6 @@ pub(super) struct UnpackedLog {
     /// The stamp of the compressed file.
     stamp: Stamp,
     file: File,
-}
-
-impl ReadAheadCache {
-    /// Discards all chunks, because the store is being scanned or was.
-    pub fn discard_all(&mut self) {
-        self.scans += 1;
-        self.chunks.clear();
-    }
-
-    /// Returns a line, if a chunk holds the whole line and a byte after it.
-    fn find_line(&mut self, at: &Location) -> Option<Vec<u8>> {
-        let stretch = self.chunks.iter_mut().find(|stretch| stretch.source == at.source)?;
-        let begin = usize::try_from(at.offset.checked_sub(stretch.from)?).ok()?;
-        if begin + at.len as usize >= stretch.bytes.len() || stretch.read.elapsed() > FRESH {
-            return None;
-        }
-        stretch.end = end_offset(at);
-        extract_line(&stretch.bytes, stretch.from, at).map(<[u8]>::to_vec)
-    }
-
-    /// Removes the chunk of a log. Returns true if this line follows the line that was read last, and the number of
-    /// scans so far.
-    fn check_sequential(&mut self, at: &Location) -> (bool, u64) {
-        let known = self.chunks.iter().position(|stretch| stretch.source == at.source);
-        let ends = known.map(|n| self.chunks.remove(n).end);
-        let near = |end: u64| at.offset.checked_sub(end).is_some_and(|gap| gap < NEAR);
-        (ends.is_some_and(near), self.scans)
-    }
-
-    fn insert(&mut self, stretch: ReadAheadChunk, scans: u64) {
-        if scans != self.scans {
-            return;
-        }
-        self.chunks.retain(|other| other.source != stretch.source);
-        if self.chunks.len() >= STRETCHES {
-            self.chunks.remove(0);
-        }
-        self.chunks.push(stretch);
-    }
 }
 
 impl<F: LineFormat> LineStore<F> {
@@ -157,32 +91,16 @@ impl<F: LineFormat> LineStore<F> {
         if at.len as usize > MAX_RECORD {
             return Err(StoreError::Moved);
         }
-        let known = self.reader.read_ahead.lock().find_line(at);
-        if let Some(line) = known {
-            match use_it(&String::from_utf8_lossy(&line)) {
-                Err(StoreError::Moved) => {}
-                done => return done,
-            }
-        }
         let until = Instant::now() + GRACE;
         loop {
             let file = self.open_source(at.source)?;
-            let (goes_on, scans) = self.reader.read_ahead.lock().check_sequential(at);
             let from = at.offset.saturating_sub(1);
             let len = (at.offset - from) as usize + at.len as usize + 1;
-            let most = if goes_on { len.max(STRETCH) } else { len };
-            let read = Instant::now();
-            let bytes = read_range(&file, from, most).map_err(io)?;
+            let bytes = read_range(&file, from, len).map_err(io)?;
             if let Some(line) = extract_line(&bytes, from, at) {
                 match use_it(&String::from_utf8_lossy(line)) {
                     Err(StoreError::Moved) => {}
-                    done => {
-                        let end = end_offset(at);
-                        let bytes = if goes_on { bytes } else { Vec::new() };
-                        let stretch = ReadAheadChunk { source: at.source, end, from, bytes, read };
-                        self.reader.read_ahead.lock().insert(stretch, scans);
-                        return done;
-                    }
+                    done => return done,
                 }
             }
             let changed =
@@ -257,10 +175,6 @@ mod tests {
         Location { source, offset, len }
     }
 
-    fn stretch(source: u32, bytes: &[u8], end: u64) -> ReadAheadChunk {
-        ReadAheadChunk { source, end, from: 0, bytes: bytes.to_vec(), read: Instant::now() }
-    }
-
     #[test]
     fn a_line_is_whole_or_none() {
         let log = b"one\ntwo\r\nthree";
@@ -278,27 +192,5 @@ mod tests {
         {
             assert_eq!(line(from, upto, offset, len), None, "{from}..{upto} {offset} {len}");
         }
-    }
-
-    #[test]
-    fn only_who_reads_on_is_given_what_was_read_before_and_no_scan_since() {
-        let mut kept = ReadAheadCache::default();
-        assert_eq!(kept.check_sequential(&at(1, 0, 3)), (false, 0));
-        kept.insert(stretch(1, b"", 3), 0);
-        assert!(kept.find_line(&at(1, 4, 3)).is_none());
-        assert_eq!(kept.check_sequential(&at(1, 4, 3)), (true, 0));
-        kept.insert(stretch(1, b"one\ntwo\nthr", 7), 0);
-        assert_eq!(kept.find_line(&at(1, 4, 3)).as_deref(), Some(&b"two"[..]));
-        // These are another log, and a line without its end.
-        assert!(kept.find_line(&at(2, 4, 3)).is_none() && kept.find_line(&at(1, 8, 3)).is_none());
-        let (_, scans) = kept.check_sequential(&at(1, 8, 3));
-        kept.discard_all();
-        kept.insert(stretch(1, b"old\nold\n", 7), scans);
-        assert!(kept.find_line(&at(1, 4, 3)).is_none());
-        for source in 0..40 {
-            kept.insert(stretch(source, b"one\n", 3), 1);
-        }
-        assert_eq!(kept.chunks.len(), STRETCHES);
-        assert!(kept.find_line(&at(39, 0, 3)).is_some() && kept.find_line(&at(23, 0, 3)).is_none());
     }
 }
