@@ -12,7 +12,6 @@ use fuser::{FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo, Req
 use lru::LruCache;
 
 use super::EndSignal;
-use super::guard::run_guarded;
 use super::handles::HandleTable;
 use super::inbox_moves::{self, InboxMoves};
 use super::parked_reads::ParkedReadQueue;
@@ -278,15 +277,6 @@ impl FuseAdapter {
                 return;
             }
         }
-    }
-
-    /// Renders the messages of a part of a folder whose sizes are unknown.
-    pub fn render_listing(&self, dir: &OpenDir, from: u64, count: usize) {
-        let from = from.saturating_sub(FIRST) as usize;
-        let _ = run_guarded("render a listing", || {
-            self.tree.render_listing(&dir.listing, from, count);
-            Ok(())
-        });
     }
 }
 

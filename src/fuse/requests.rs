@@ -18,7 +18,7 @@ use super::control::MARK_ALL;
 use super::guard::run_guarded;
 use super::parked_reads::ParkedRead;
 use crate::store::probe;
-use crate::view::{Attr, Error, NodeTrait, TOGETHER};
+use crate::view::{Attr, Error, NodeTrait};
 
 impl Filesystem for FuseAdapter {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
@@ -392,16 +392,11 @@ impl Filesystem for FuseAdapter {
             let names = offset == 0
                 && !self.tree.has_all_sizes(&dir.listing)
                 && self.walkers.should_list_names(req.pid(), ino.0);
-            let mut ready = offset;
             self.emit_entries(req, &dir, offset, |next, name, node| {
                 let number = next - 1;
                 if names && number >= FIRST {
                     // The kernel then asks for the names alone.
                     return true;
-                }
-                if number >= ready && !names {
-                    ready = number + TOGETHER as u64;
-                    self.render_listing(&dir, number, TOGETHER);
                 }
                 // An entry that went after the folder was opened is not listed any more.
                 let attr = match number.checked_sub(FIRST) {

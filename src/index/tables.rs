@@ -73,8 +73,7 @@ impl IndexTables {
         self.threads.shrink_to_fit();
     }
 
-    /// Has the processor fetch the table entries that these messages need, all at once. Fetching them one after
-    /// the other would take half the time of a first index.
+    /// Has the processor fetch the table entries that these messages need, all at once.
     pub(super) fn prefetch_messages(&self, store: usize, found: &[FoundMessage<'_>]) {
         let keys = found.iter().map(|f| (&*f.from, &*f.id));
         let threads = found.iter().map(|f| text_identity(&f.thread));

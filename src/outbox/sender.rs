@@ -46,8 +46,6 @@ struct SenderState {
     commands: Vec<SenderCommand>,
     /// True if the thread must end or does not exist. Drafts sent now stay in the spool for the next process.
     stopped: bool,
-    /// The end of the thread's rest. Until then it takes no commands, and nobody wakes it for them.
-    resting_until: Option<Instant>,
     /// The number of jobs handed to the thread.
     sent: u64,
     /// The number of those jobs that are in the index, or wait for a known reason.
@@ -159,11 +157,8 @@ impl SenderThread {
         }
         under.sent += 1;
         under.commands.push(SenderCommand::Send(SendJob { number: n, parcels, doubtful }));
-        let rests = under.resting_until.is_some();
         drop(under);
-        if !rests {
-            self.shared.work_ready.notify_all();
-        }
+        self.shared.work_ready.notify_all();
     }
 
     /// Has a store deliver what waits in it. A second request before it begins changes nothing.
@@ -223,7 +218,7 @@ impl SenderThread {
     /// Waits until what is under way now is finished. It does not wait for work that others begin meanwhile.
     pub fn wait_until_appended(&self, limit: Duration) {
         let deadline = Instant::now() + limit;
-        let SenderShared { state: under, progress: changed, work_ready: ordered } = &*self.shared;
+        let SenderShared { state: under, progress: changed, .. } = &*self.shared;
         let mut under = under.lock();
         let now = Instant::now();
         under.closing.retain(|_, until| *until > now);
@@ -242,9 +237,6 @@ impl SenderThread {
             changed.wait_until(&mut under, until.min(deadline));
         }
         let last = under.sent;
-        if under.done < last && under.resting_until.take().is_some() {
-            ordered.notify_all();
-        }
         while under.done < last && !changed.wait_until(&mut under, deadline) {}
     }
 

@@ -8,7 +8,6 @@ use lru::LruCache;
 
 use super::folder_scope::{FolderScope, MessageFolder};
 use super::maildir::{MaildirFolder, maildir_name, maildir_node};
-use super::message_texts::TOGETHER;
 use super::messages::file_node;
 use super::node::Node;
 use super::sidecars::MessageFile;
@@ -18,6 +17,9 @@ use super::unique_names::{MessageNames, NameForm};
 use super::{Attr, Error, Tree};
 use crate::index::{IndexEntry, IndexTables, MsgIx, ThreadIx};
 use crate::model::locks::Mutex;
+
+/// Number of the first messages of a listing whose sizes say if it is expensive to list with sizes.
+const LOOKED_AT: usize = 64;
 
 /// One entry of a [`Listing`]. It is small, because a listing may have many.
 #[derive(Clone, Copy, Debug)]
@@ -105,9 +107,9 @@ impl Listing {
         Self { stats: told, ..Self::from_named(named) }
     }
 
-    /// Returns the messages among `count` entries from `from` on.
-    pub(super) fn messages(&self, from: usize, count: usize) -> impl Iterator<Item = MsgIx> {
-        self.entries.iter().skip(from).take(count).filter_map(|item| match item {
+    /// Returns the messages among the entries.
+    pub(super) fn messages(&self) -> impl Iterator<Item = MsgIx> {
+        self.entries.iter().filter_map(|item| match item {
             ListingEntry::Message(ix, _)
             | ListingEntry::Mail(_, ix, _)
             | ListingEntry::Found(_, ix, _) => Some(*ix),
@@ -273,17 +275,11 @@ impl ListingCache {
 }
 
 impl Tree {
-    /// Renders the messages of unknown size among `count` entries from `from` on. A program that lists with sizes asks
-    /// for them next.
-    pub fn render_listing(&self, listing: &Listing, from: usize, count: usize) {
-        self.texts.render_unsized(listing.messages(from, count));
-    }
-
     /// Returns true if the sizes of the first messages of a listing are known.
     pub fn has_all_sizes(&self, listing: &Listing) -> bool {
         let core = self.index.read();
         let unknown = |e: &IndexEntry| e.is_live() && e.size().is_none();
-        !listing.messages(0, TOGETHER).any(|ix| unknown(core.messages.entry(ix)))
+        !listing.messages().take(LOOKED_AT).any(|ix| unknown(core.messages.entry(ix)))
     }
 
     /// Returns the listing of a folder. A cached one is returned if nothing has changed since.

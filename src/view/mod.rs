@@ -80,7 +80,6 @@ pub use file::{OpenFile, OpenRequest};
 pub use folder_scope::MessageFolder;
 pub use hits::{SearchHit, SearchReport, format_hits};
 pub use listing::Listing;
-pub use message_texts::TOGETHER;
 pub use node::{Ino, Node, NodeTrait, PagePolicy};
 pub use path::{FolderEntry, copy_path_to, list_path, remove_path, rename_path, write_path};
 pub use reader::ReaderProfile;

@@ -310,7 +310,7 @@ impl PendingSent {
         listing: Option<Listing>,
     ) -> Option<Listing> {
         if let Some(listing) = &listing {
-            let listed: HashSet<MsgIx> = listing.messages(0, listing.len()).collect();
+            let listed: HashSet<MsgIx> = listing.messages().collect();
             let is_listed = |ix: MsgIx| {
                 let original = self.index.read().messages.find_original(ix);
                 listed.contains(&original.unwrap_or(ix))

@@ -22,35 +22,10 @@ const REFUSED: Duration = Duration::from_secs(300);
 /// so nothing is lost.
 const GATHER: Duration = Duration::from_millis(5);
 
-/// The rest after each append while many messages are sent one after the other. Their sender has the cores meanwhile,
-/// and the messages of that time are appended, seen and reported together. A caller that waits for the end cuts the
-/// rest short.
-const REST: Duration = Duration::from_millis(1);
-/// The number of messages that counts as many. Fewer are in their stores at once.
-const MANY: usize = 16;
-
 /// A job that could not be done, and the time of its next attempt.
 struct FailedJob {
     job: SendJob,
     due: Instant,
-}
-
-/// A count of messages that were sent one after the other.
-struct SendBurst {
-    count: usize,
-    last: Instant,
-}
-
-impl SendBurst {
-    /// Counts appended messages and returns the instant until which the thread rests.
-    fn count_appended(&mut self, more: usize) -> Option<Instant> {
-        let now = Instant::now();
-        if now.duration_since(self.last) > 2 * REST {
-            self.count = 0;
-        }
-        (self.count, self.last) = (self.count + more, now);
-        (self.count >= MANY).then_some(now + REST)
-    }
 }
 
 /// Appends that are in the stores and perhaps not on their disks.
@@ -74,13 +49,11 @@ impl SendWorker {
         let mut under = self.shared.state.lock();
         let ordered = &self.shared.work_ready;
         loop {
-            let now = Instant::now();
-            under.resting_until = under.resting_until.filter(|until| *until > now);
-            let asked = under.resting_until.is_none() && !under.commands.is_empty();
-            if asked || under.stopped || due.is_some_and(|due| due <= now) {
+            let is_due = due.is_some_and(|due| due <= Instant::now());
+            if !under.commands.is_empty() || under.stopped || is_due {
                 return (std::mem::take(&mut under.commands), under.stopped);
             }
-            match due.into_iter().chain(under.resting_until).min() {
+            match due {
                 Some(next) => drop(ordered.wait_until(&mut under, next)),
                 None => ordered.wait(&mut under),
             }
@@ -92,7 +65,6 @@ impl SendWorker {
         let mut failed: Vec<FailedJob> = Vec::new();
         let mut undelivered: BTreeMap<usize, Instant> = BTreeMap::new();
         let (mut busy, mut behind) = (ThreadBackoff::default(), UnsyncedAppends::default());
-        let mut row = SendBurst { count: 0, last: Instant::now() };
         loop {
             let due = failed.iter().map(|f| f.due).chain(undelivered.values().copied());
             let (orders, stop) = self.wait_for_commands(due.chain(behind.due).min());
@@ -118,7 +90,6 @@ impl SendWorker {
             deliver.extend(sent.unwrap_or_default());
             let mut under = self.shared.state.lock();
             under.done += fresh as u64;
-            under.resting_until = if fresh > 0 { row.count_appended(fresh) } else { None };
             drop(under);
             self.shared.progress.notify_all();
             if stop || behind.due.is_some_and(|due| due <= Instant::now()) {

@@ -523,21 +523,3 @@ fn a_message_is_rendered_again_only_for_who_reads_it() {
     assert_eq!(b.tree.read(&file, 5, 4096).unwrap(), &text.as_bytes()[5..]);
     assert_ne!(b.tree.read(&unread, 0, 4096).unwrap(), text.as_bytes());
 }
-
-#[test]
-fn who_lists_sizes_finds_the_next_ones_made() {
-    let letters = (1..=3).map(|n| letter(&format!("0000000{n}aaaa"), T0 + n, &[])).collect();
-    let b = bed(vec![store(letters)]);
-    let day = b.tree.resolve_path(&format!("archive/{DAY}")).unwrap();
-    let listing = b.tree.cached_listing(&day).unwrap();
-    let known = |n| {
-        let ix = message_of(&listing.resolve_entry(&b.tree, n).unwrap().1).unwrap();
-        b.tree.index().read().messages.entry(ix).size().is_some()
-    };
-    let known = || [0, 1, 2].map(known);
-    assert_eq!(known(), [false; 3]);
-    b.tree.render_listing(&listing, 1, 1);
-    assert_eq!(known(), [false, true, false]);
-    b.tree.render_listing(&listing, 2, 99);
-    assert_eq!(known(), [false, true, true]);
-}
