@@ -79,7 +79,7 @@ impl Question {
         }
         // One record to several recipients has more ids than that of the index.
         if to.len() > 1 {
-            ids.extend(tree.texts.read_record(ix, &entry)?.further_ids);
+            ids.extend(tree.texts.further_ids(ix)?.iter().cloned());
         }
         Ok(Self { ix, store: entry.store(), time, ids, to })
     }

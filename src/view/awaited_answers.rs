@@ -3,7 +3,7 @@
 
 use std::io::Write;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::answered::{Answer, Question, list_answers};
 use super::file::{FileContent, OpenFile, OpenRequest, ReadToEndMark};
@@ -18,7 +18,7 @@ use crate::outbox::IDEMPOTENCY_WINDOW_MS;
 pub(super) fn open_answer(tree: &Tree, ix: MsgIx, how: &OpenRequest) -> Result<OpenFile, Error> {
     refuse_stranger(how)?;
     let question = find_answerable(tree, ix)?;
-    let awaited = Awaited::Answer(Box::new(question));
+    let awaited = Awaited::Answer(Box::new(question), Instant::now());
     Ok(OpenFile::Waiting { awaited, opener: how.opener, answer: Mutex::new(None) })
 }
 
@@ -34,16 +34,17 @@ fn find_answerable(tree: &Tree, ix: MsgIx) -> Result<Question, Error> {
 }
 
 /// Returns the content of a `.answer`: the oldest unread answer, which nobody else gets until this reader closes it. If
-/// all recipients have answered and all answers were read, it is the newest answer.
+/// all recipients have answered and all answers were read, it is the newest answer, unless another reader got it since
+/// this file was opened.
 pub(super) fn claim_answer(
     tree: &Tree,
     question: &Question,
-    opener: u32,
+    (opener, opened): (u32, Instant),
 ) -> Result<Option<FileContent>, Error> {
     let wait = &tree.views.wait;
     let answers = question.list_answers(tree)?;
     for Answer { ix, .. } in &answers {
-        let is_free = is_unread(tree, *ix) && wait.try_claim(*ix, true);
+        let is_free = is_unread(tree, *ix) && wait.try_claim(tree, *ix, true);
         // It may have been read while it was claimed.
         if is_free && !is_unread(tree, *ix) {
             wait.return_claim(tree, (*ix, false));
@@ -54,7 +55,8 @@ pub(super) fn claim_answer(
     }
     let is_done = question.list_missing(tree, &answers).is_empty()
         && !answers.iter().any(|answer| wait.is_claimed(answer.ix));
-    let newest = answers.last().filter(|_| is_done);
+    let newest =
+        answers.last().filter(|newest| is_done && !wait.was_claimed_since(newest.ix, opened));
     let text = newest.map(|newest| tree.texts.rendered_text(newest.ix));
     match text.transpose() {
         Err(Error::NotFound) => Ok(None),
@@ -111,7 +113,7 @@ pub fn copy_next_answer(
     let look = || {
         for answer in list_unprinted(tree, query)? {
             // One that somebody else has read is printed too.
-            if tree.views.wait.try_claim(answer.ix, false)
+            if tree.views.wait.try_claim(tree, answer.ix, false)
                 && let Some(bytes) = render_claimed(tree, answer.ix)?
             {
                 claimed = Some((answer, bytes));

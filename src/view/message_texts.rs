@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use lru::LruCache;
+
 use super::answered::is_same_address;
 use super::render_cache::RenderCache;
 use super::transcript::find_rules;
@@ -15,25 +17,51 @@ use crate::search::BodySource;
 use crate::store::{Record, Store, StoreError};
 
 /// Number of messages that are read and rendered together.
-pub const TOGETHER: usize = 64;
+const TOGETHER: usize = 64;
 
 /// A message to be rendered: its number, entry and signature.
 type PendingRender = (MsgIx, IndexEntry, SignatureState);
+
+/// The number of messages whose further ids are cached.
+const FURTHER_IDS: usize = 4096;
+
+/// The further ids of a message, and its entry when they were read.
+type FurtherIds = (IndexEntry, Arc<[String]>);
 
 /// The texts of the messages of one tree.
 pub(super) struct MessageTexts {
     index: Arc<Index>,
     cache: Mutex<RenderCache>,
+    further_ids: Mutex<LruCache<MsgIx, FurtherIds>>,
 }
 
 impl MessageTexts {
     pub fn new(index: Arc<Index>) -> Self {
-        Self { index, cache: Mutex::default() }
+        // `unbounded`, because a cache with a limit allocates room for all its values at once.
+        Self { index, cache: Mutex::default(), further_ids: Mutex::new(LruCache::unbounded()) }
     }
 
     /// Drops the cached text of a message.
     pub fn forget(&self, ix: MsgIx) {
         self.cache.lock().remove(ix);
+        self.further_ids.lock().pop(&ix);
+    }
+
+    /// Returns the ids of a message that the index does not have.
+    pub fn further_ids(&self, ix: MsgIx) -> Result<Arc<[String]>, Error> {
+        let entry = self.live_entry(ix)?;
+        if let Some((seen, ids)) = self.further_ids.lock().get(&ix)
+            && entry.has_same_appearance(seen)
+        {
+            return Ok(Arc::clone(ids));
+        }
+        let ids: Arc<[String]> = self.read_record(ix, &entry)?.further_ids.into();
+        let mut known = self.further_ids.lock();
+        known.put(ix, (entry, Arc::clone(&ids)));
+        if known.len() > FURTHER_IDS {
+            known.pop_lru();
+        }
+        Ok(ids)
     }
 
     /// Returns true if the text of a message is cached, as it is now or as it was.
@@ -165,8 +193,7 @@ impl MessageTexts {
         self.render_batch(&messages, |_| true);
     }
 
-    /// Renders messages of unknown size before a program asks for their sizes. The read of a message reports its
-    /// error.
+    /// Renders messages of unknown size. The read of a message reports its error.
     pub fn render_unsized(&self, messages: impl Iterator<Item = MsgIx>) {
         let messages: Vec<MsgIx> = messages.collect();
         // The batches are not of one generation: a change in between would make the rest of the work useless.

@@ -1,7 +1,7 @@
 //! `.wait`, `.next` and `.watch`: reads that block until a message comes. `awaited_answers` has `.answer`, which blocks
 //! the same way.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,20 @@ struct NextClaims {
     open: HashSet<MsgIx>,
     /// Messages that a reader read to the end, where that marks nothing.
     read: HashSet<MsgIx>,
+    /// The time at which each message was last handed out, for as long as a reader waits.
+    times: HashMap<MsgIx, Instant>,
+}
+
+impl NextClaims {
+    /// Notes that a reader gets a message. Returns false if another reader has it.
+    fn hand_out(&mut self, ix: MsgIx, longest_wait: Duration) -> bool {
+        self.times.retain(|_, time| time.elapsed() <= longest_wait);
+        let is_free = self.open.insert(ix);
+        if is_free {
+            self.times.insert(ix, Instant::now());
+        }
+        is_free
+    }
 }
 
 /// An open `.watch`: the messages that arrived since. Readers that share it share the names; each name goes to
@@ -115,9 +129,14 @@ pub(super) fn refuse_stranger(access: &OpenRequest) -> Result<(), Error> {
 impl WaitView {
     /// Reserves a message for one reader. Returns false if another reader has it, or if it was handed out where
     /// reading marks nothing and is `unread`.
-    pub fn try_claim(&self, ix: MsgIx, unread: bool) -> bool {
+    pub fn try_claim(&self, tree: &Tree, ix: MsgIx, unread: bool) -> bool {
         let mut handed = self.claims.lock();
-        !(unread && handed.read.contains(&ix)) && handed.open.insert(ix)
+        !(unread && handed.read.contains(&ix)) && handed.hand_out(ix, tree.settings.wait_timeout)
+    }
+
+    /// Returns true if a reader got the message after this time.
+    pub fn was_claimed_since(&self, ix: MsgIx, time: Instant) -> bool {
+        self.claims.lock().times.get(&ix).is_some_and(|claimed| *claimed >= time)
     }
 
     /// Returns true if a reader has the message and has not closed it.
@@ -133,8 +152,7 @@ impl WaitView {
                 let mut handed = self.claims.lock();
                 let free = |ix: &MsgIx| !handed.open.contains(ix) && !handed.read.contains(ix);
                 let oldest = tree.index.read().messages.lists().unread().find(free);
-                handed.open.extend(oldest);
-                oldest
+                oldest.filter(|ix| handed.hand_out(*ix, tree.settings.wait_timeout))
             };
             let Some(ix) = oldest else { return Ok(None) };
             match tree.texts.rendered_text(ix) {
@@ -191,8 +209,8 @@ pub enum Awaited {
     Names(UnreadGatherer),
     /// A message: `.next`.
     Message,
-    /// An answer to a message of mine: `.answer`.
-    Answer(Box<Question>),
+    /// An answer to a message of mine, by a file that was opened at this time: `.answer`.
+    Answer(Box<Question>, Instant),
 }
 
 impl Awaited {
@@ -253,7 +271,7 @@ impl OpenFile {
                 Some(match awaited {
                     Awaited::Names(_) => WaitTarget::Unread,
                     Awaited::Message => WaitTarget::Message,
-                    Awaited::Answer(question) => WaitTarget::Answer(question.ix),
+                    Awaited::Answer(question, _) => WaitTarget::Answer(question.ix),
                 })
             }
             // Every read waits, so that none of several readers takes names that another was promised.
@@ -294,7 +312,7 @@ pub fn try_fill_answer(tree: &Tree, file: &OpenFile) -> Result<bool, Error> {
     let found = match awaited {
         Awaited::Names(gathering) => gathering.take_names(tree).map(make_names_answer),
         Awaited::Message => tree.views.wait.claim_next(tree, opener)?,
-        Awaited::Answer(question) => claim_answer(tree, question, opener)?,
+        Awaited::Answer(question, opened) => claim_answer(tree, question, (opener, *opened))?,
     };
     let Some(found) = found else { return Ok(false) };
     *answer.lock() = Some(found);

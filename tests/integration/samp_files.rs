@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::common::samp::{self, Rec, T0, member};
 use crate::common::shown::{self, Shown};
-use crate::common::{Bed, Mount, quote, run, soon};
+use crate::common::{Bed, Mount, bytes_read, quote, run, soon};
 
 /// Bytes that are no text.
 const AGENDA: &[u8] = b"1. plan\n\x00\xff\r\n2. rest";
@@ -348,4 +348,25 @@ fn s910_kills_lose_no_file() {
     for path in with_text(&theirs, "round ") {
         assert_eq!(theirs.bytes(&format!("{}/agenda.md", folder(&path))), AGENDA.repeat(20_000));
     }
+}
+
+/// S930: a second look at `sent.txt` does not read the files of messages to several recipients again. An empty `re` is no
+/// answer to anything.
+#[test]
+fn s930_receipts_do_not_read_files_again() {
+    let bed = Bed::new();
+    let file = bed.path("agenda");
+    fs::write(&file, vec![7; 300_000]).unwrap();
+    let m = bed.mount("bar");
+    m.ok(&format!("printf 'To: foo, zed\nAttach: {}\n\nread it' > outbox/x", file.display()));
+    soon("both have it", || m.cat("sent.txt").matches("stored").count() == 2);
+    // The look above may have found the message where it waited.
+    m.cat("sent.txt");
+    let before = bytes_read(m.pid());
+    assert_eq!(m.cat("sent.txt").matches("stored").count(), 2);
+    let read = bytes_read(m.pid()) - before;
+    assert!(read < 100_000, "{read} bytes were read");
+    append(&bed, "bar", 1, "no answer", &[("re", json!(""))]);
+    soon("it comes", || m.ls("inbox").len() == 1);
+    assert!(!m.ok("cat inbox/*").contains("In-Reply-To"));
 }

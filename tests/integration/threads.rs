@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::common::samp::{self, T0};
-use crate::common::{Bed, wait_for};
+use crate::common::{Bed, bytes_read, wait_for};
 
 const HOSTILE: &[&str] = &[
     "../../etc",
@@ -129,12 +129,6 @@ fn s13_first_walk_through_threads() {
         .ok("find threads -type f -printf '%s %p\n' | sort -k2 | while read -r size path; do
         echo \"$size $(wc -c < \"$path\")\"; done | awk '$1 != $2' ");
     assert_eq!(sizes, "");
-}
-
-/// Returns the number of bytes that a process has read so far.
-fn bytes_read(process: i32) -> u64 {
-    let io = std::fs::read_to_string(format!("/proc/{process}/io")).unwrap();
-    io.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()
 }
 
 /// S13: a program that lists the names of one thread after the other has no message read for its size, except in

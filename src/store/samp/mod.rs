@@ -66,6 +66,7 @@ pub struct Samp {
     /// The files of the record that was read last.
     last_files: Mutex<Option<LastSampFiles>>,
     position: read_position::PositionReader,
+    record_ids: receipts::RecordIds,
 }
 
 /// Returns a sentence that says why a name cannot be an alias.

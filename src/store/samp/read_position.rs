@@ -158,6 +158,21 @@ mod tests {
     }
 
     #[test]
+    fn a_reader_sees_each_change() {
+        let (dir, reader) = (tempfile::tempdir().unwrap(), PositionReader::default());
+        let read = |text: &str| {
+            std::fs::write(dir.path().join(".seen-bar"), text).unwrap();
+            reader.read(dir.path(), "bar")
+        };
+        let first = read(r#"{"ts": 5, "ids": ["a"]}"#).unwrap();
+        let again = reader.read(dir.path(), "bar").unwrap();
+        assert!(Arc::ptr_eq(&first, &again), "nothing changed");
+        assert_eq!(*read(r#"{"ts": 5, "ids": ["b"]}"#).unwrap(), mark(5, &["b"]));
+        assert_eq!(read("{"), None);
+        assert_eq!(*read(r#"{"ts": 5, "ids": ["b"]}"#).unwrap(), mark(5, &["b"]));
+    }
+
+    #[test]
     fn both_spellings_cover() {
         let m = mark(10, &["a", "foo:b"]);
         let at = Timestamp::from_secs;

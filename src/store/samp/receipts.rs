@@ -6,13 +6,52 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use lru::LruCache;
+
 use super::record::{self, SampScratch};
 use super::{SampStore, alias, read_position};
+use crate::model::locks::Mutex;
 use crate::model::{DeliveryState, Timestamp};
 use crate::store::{Location, MessageReader as _, Receipt, SentMessage, Store as _, Watermark};
 
 /// The longest record whose other ids are computed, in bytes.
 const LONGEST: usize = 2 << 20;
+
+/// The number of record ids that are remembered.
+const REMEMBERED: usize = 8192;
+
+/// The ids of the records of one message for its recipients, by the id of the message and the recipient. Each follows from
+/// the text of the message, which its id stands for. To compute one, the whole record is read, with its files.
+#[derive(Debug)]
+pub(super) struct RecordIds(Mutex<LruCache<(String, String), String>>);
+
+impl Default for RecordIds {
+    fn default() -> Self {
+        // `unbounded`, because a cache with a limit allocates room for all its values at once.
+        Self(Mutex::new(LruCache::unbounded()))
+    }
+}
+
+impl RecordIds {
+    /// Returns the id for this recipient. `compute` returns it if it is not known.
+    fn find(
+        &self,
+        one: &SentMessage<'_>,
+        compute: impl FnOnce() -> Option<String>,
+    ) -> Option<String> {
+        let key = (one.id.to_owned(), one.to.to_owned());
+        if let Some(known) = self.0.lock().get(&key) {
+            return Some(known.clone());
+        }
+        let id = compute()?;
+        let mut known = self.0.lock();
+        known.put(key, id.clone());
+        if known.len() > REMEMBERED {
+            known.pop_lru();
+        }
+        Some(id)
+    }
+}
 
 /// The read position of a recipient.
 struct PeerPosition {
@@ -50,7 +89,9 @@ impl SampStore {
         let (mut positions, now) = (HashMap::new(), Timestamp::now());
         let mut texts = RecordTexts { store: self, last: None };
         let receipt = |one: &SentMessage<'_>| {
-            let record_id = one.has_others.then(|| texts.find_id_for(one)).flatten();
+            let known = &self.format.record_ids;
+            let record_id =
+                one.has_others.then(|| known.find(one, || texts.find_id_for(one))).flatten();
             let position = positions
                 .entry(one.to.to_owned())
                 .or_insert_with(|| PeerPosition::load(self, one.to));

@@ -558,3 +558,9 @@ pub(crate) fn quote(path: &Path) -> String {
 pub(crate) fn need_root() {
     assert!(rustix::process::geteuid().is_root(), "this test needs root (mount, setpriv)");
 }
+
+/// Returns the number of bytes that a process has read so far.
+pub fn bytes_read(process: i32) -> u64 {
+    let io = std::fs::read_to_string(format!("/proc/{process}/io")).unwrap();
+    io.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()
+}
