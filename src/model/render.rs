@@ -150,7 +150,7 @@ impl<'a> ShownMessage<'a> {
             header.write_line(name, Some(value));
         }
         header.write_line("Thread", filled(self.thread));
-        header.write_id("In-Reply-To", self.in_reply_to, self.kind);
+        header.write_id("In-Reply-To", self.in_reply_to.and_then(filled), self.kind);
         header.write_id("Message-ID", Some(self.id), self.kind);
         header.write_line("Signature", signature);
         let files: Vec<String> = self.attachments.iter().map(format_attachment).collect();

@@ -231,7 +231,7 @@ pub fn parse<'a>(
         thread: thread.to_text(),
         body,
         subject: optional_text(m.subject),
-        re: optional_text(m.re).filter(|re| !re.is_empty()),
+        re: optional_text(m.re),
         idem: optional_text(m.idem),
         files: files::find_list(m.files),
         has_sig: m.has_sig,
