@@ -33,8 +33,6 @@ pub struct WriterState {
     pub published_ids: Option<HashSet<String>>,
     /// The ids in the local log.
     pub local_ids: Option<LogIdSet>,
-    /// True if the local log may lack lines. They are put back after its new lines are published.
-    pub lacks_lines: bool,
     /// The stamp of the log when nothing was left to do.
     pub settled_stamp: Option<Stamp>,
     /// A log that was rewritten, and the time since which it is unchanged.
@@ -62,6 +60,12 @@ impl WriterState {
         if let Some(published) = &mut self.published_ids {
             published.insert(line.id.clone());
         }
+    }
+
+    /// Records that the local log may lack published lines.
+    pub fn note_missing_lines(&mut self) {
+        self.place.lacks_lines = true;
+        self.is_dirty = true;
     }
 
     /// Records that positions do not tell which lines the local log lacks.

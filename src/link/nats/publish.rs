@@ -89,7 +89,7 @@ impl LogSync {
         };
         self.set_note(&format!("log {writer}"), None);
         let known = self.writer_mut(writer);
-        let same = stamp.is_some() && stamp == known.settled_stamp && !known.lacks_lines;
+        let same = stamp.is_some() && stamp == known.settled_stamp && !known.place.lacks_lines;
         let nothing = stamp.is_none() && known.place.end == 0;
         if same || nothing || known.held_until.is_some_and(|hold| hold > Instant::now()) {
             return Ok(false);
@@ -115,12 +115,15 @@ impl LogSync {
         self.set_note(&format!("publish {writer}"), None);
         let known = self.writer_mut(writer);
         known.settled_stamp = stamp;
-        if std::mem::take(&mut known.lacks_lines) {
-            let upto = self.state.cursor.seq;
-            self.replay_messages(server, writer, upto).await?;
-            return Ok(true);
+        if !known.place.lacks_lines {
+            return Ok(false);
         }
-        Ok(false)
+        let upto = self.state.cursor.seq;
+        if self.replay_messages(server, writer, upto).await? {
+            let known = self.writer_mut(writer);
+            (known.place.lacks_lines, known.is_dirty) = (false, true);
+        }
+        Ok(true)
     }
 
     /// Returns true if a log only grew, or was rewritten and has not changed since.
@@ -139,9 +142,9 @@ impl LogSync {
             }
             (None, ..) => len < known.place.end,
         };
-        if !rewritten || known.lacks_lines {
+        if !rewritten || known.place.lacks_lines {
             known.rewritten_since = None;
-            if known.lacks_lines
+            if known.place.lacks_lines
                 && known.place.odd.is_none_or(|(was, done)| was != ino || len < done)
             {
                 known.start_compare(ino, 0);
@@ -159,7 +162,7 @@ impl LogSync {
         }
         known.rewritten_since = None;
         known.start_compare(ino, 0);
-        known.lacks_lines = true;
+        known.note_missing_lines();
         Ok(true)
     }
 

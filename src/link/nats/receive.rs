@@ -28,8 +28,10 @@ const SUBJECT: u64 = 256;
 pub enum LinePlacement {
     /// A line at its position.
     InPlace,
-    /// A line elsewhere, or left out for now.
+    /// A line elsewhere, or one that does not belong into the log.
     Elsewhere,
+    /// A line that is left out until the new lines of the local log are published.
+    Deferred,
     /// A line whose predecessors must come first, since the local log ends before its position.
     Replay,
     /// A line for which the published ids must be loaded first.
@@ -50,7 +52,8 @@ impl LogSync {
             .remove_entry(writer)
             .unwrap_or_else(|| (writer.to_owned(), WriterState::default()));
         let taken = self.place_line(writer, &mut known, line, (seq, replayed));
-        if matches!(taken, Ok(LinePlacement::InPlace | LinePlacement::Elsewhere)) {
+        use LinePlacement::{Deferred, Elsewhere, InPlace};
+        if matches!(taken, Ok(InPlace | Elsewhere | Deferred)) {
             known.advance_past(line, seq, replayed);
         }
         self.writers.insert(name, known);
@@ -80,7 +83,7 @@ impl LogSync {
             // changes, and its new lines are published first.
             _ if passed && !replayed && known.place.odd.is_none() => {
                 self.pending_writers.insert(writer.to_owned());
-                return Ok(LinePlacement::Elsewhere);
+                return Ok(LinePlacement::Deferred);
             }
             LogLineMatch::End if is_continuation(known, line, file.as_ref())? => line.bytes,
             // If ids decide, a log may be longer or shorter than the published one.
@@ -116,9 +119,9 @@ impl LogSync {
             }
             if passed {
                 // The lines that the local log lost come back after its new lines are published.
-                known.lacks_lines = true;
+                known.note_missing_lines();
                 self.pending_writers.insert(writer.to_owned());
-                return Ok(LinePlacement::Elsewhere);
+                return Ok(LinePlacement::Deferred);
             }
             return self.append_conflict_copy(writer, line);
         }
@@ -217,12 +220,12 @@ impl LogSync {
         let mut replayed = false;
         loop {
             match self.accept_line(writer, line, seq, replayed) {
-                Ok(LinePlacement::InPlace | LinePlacement::Elsewhere) => return Ok(()),
                 Ok(LinePlacement::Replay) => {
                     self.replay_messages(server, writer, seq.saturating_sub(1)).await?;
                     replayed = true;
                 }
                 Ok(LinePlacement::Compare) => self.load_published_ids(server, writer).await?,
+                Ok(_) => return Ok(()),
                 Err(error) if is_log_blocked(&error) => {
                     let why = format!("{} {error}", alias::log_name(writer));
                     self.refuse_message(server, &server.space.writer_subject(writer), seq, &why);
@@ -235,7 +238,7 @@ impl LogSync {
         }
     }
 
-    /// Puts the lines into a log that it lacks of the messages up to `upto`.
+    /// Puts the lines into a log that it lacks of the messages up to `upto`. Returns true if none of them was deferred.
     ///
     /// # Errors
     /// Returns an error if they cannot be read or written.
@@ -244,8 +247,8 @@ impl LogSync {
         server: &mut NatsConnection,
         writer: &str,
         upto: u64,
-    ) -> Result<(), NatsError> {
-        let (mut from, mut straight, mut first) = (1, true, true);
+    ) -> Result<bool, NatsError> {
+        let (mut from, mut straight, mut first, mut complete) = (1, true, true, true);
         loop {
             let (some, more) = self.read_messages(server, writer, from).await?;
             for stored in some.iter().take_while(|stored| stored.seq <= upto) {
@@ -257,8 +260,12 @@ impl LogSync {
                         Ok(LinePlacement::Compare) => {
                             self.load_published_ids(server, writer).await?;
                         }
-                        Ok(taken) => break straight &= taken == LinePlacement::InPlace,
-                        Err(error) if is_log_blocked(&error) => return Ok(()),
+                        Ok(taken) => {
+                            straight &= taken == LinePlacement::InPlace;
+                            complete &= taken != LinePlacement::Deferred;
+                            break;
+                        }
+                        Err(error) if is_log_blocked(&error) => return Ok(true),
                         Err(error) => return Err(NatsError::Disk(alias::log_name(writer), error)),
                     }
                 }
@@ -274,7 +281,7 @@ impl LogSync {
             (known.place.odd, known.local_ids, known.published_ids) = (None, None, None);
             known.is_dirty = true;
         }
-        Ok(())
+        Ok(complete)
     }
 
     /// Returns some messages of a writer from a number on, and true if there may be more.
@@ -348,7 +355,7 @@ impl LogSync {
         }
         for name in &self.broken_writers {
             if let Some(known) = self.writers.get_mut(name) {
-                known.lacks_lines = true;
+                known.note_missing_lines();
             }
         }
         let names = self.writers.keys().filter(|name| !self.broken_writers.contains(*name));
@@ -380,7 +387,7 @@ impl LogSync {
         known.place.seq = stored.seq;
         known.is_dirty = true;
         let Some(line) = parse_stored_line(server, stored) else {
-            known.lacks_lines = true;
+            known.note_missing_lines();
             return;
         };
         known.place.end = line.end_offset();
@@ -388,7 +395,7 @@ impl LogSync {
         let stamp = file.as_ref().and_then(|file| Stamp::from_file(file).ok()).unwrap_or_default();
         let found = file.and_then(|file| match_line(&file, stamp.size, &line).ok());
         let compared = known.place.odd.is_some_and(|(ino, n)| ino == stamp.ino && n <= stamp.size);
-        known.lacks_lines |= found != Some(LogLineMatch::Line) && !compared;
+        known.place.lacks_lines |= found != Some(LogLineMatch::Line) && !compared;
     }
 }
 
@@ -429,7 +436,7 @@ mod tests {
 
     use super::*;
     use crate::link::HealthBoard;
-    use crate::link::nats::state::{NatsState, SubjectPosition};
+    use crate::link::nats::state::{self, NatsState, SubjectPosition};
 
     fn text(n: usize) -> String {
         format!(
@@ -477,7 +484,7 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let mut carrier = machine(dir.path(), &cut);
             for n in 2..6 {
-                assert_eq!(comes(&mut carrier, n, n as u64 + 1, false), LinePlacement::Elsewhere);
+                assert_eq!(comes(&mut carrier, n, n as u64 + 1, false), LinePlacement::Deferred);
             }
             assert_eq!(files(dir.path()), ["log-a.jsonl"]);
             let log = dir.path().join("samp/log-a.jsonl");
@@ -498,9 +505,14 @@ mod tests {
         let known = carrier.writer_mut("a");
         known.start_compare(0, 0);
         known.published_ids = Some((0..6).map(|n| format!("a-{n}")).collect::<HashSet<_>>());
-        assert_eq!(comes(&mut carrier, 2, 3, true), LinePlacement::Elsewhere);
+        assert_eq!(comes(&mut carrier, 2, 3, true), LinePlacement::Deferred);
         assert_eq!(files(dir.path()), ["log-a.jsonl"]);
-        assert!(carrier.writer_mut("a").lacks_lines && carrier.pending_writers.contains("a"));
+        assert!(carrier.writer_mut("a").place.lacks_lines && carrier.pending_writers.contains("a"));
+        // A process that is killed here leaves the need behind, although its cursor may be past the lines.
+        carrier.flush().unwrap();
+        let (_, saved) =
+            state::read_journal(&dir.path().join("state").join(state::JOURNAL)).unwrap();
+        assert!(saved["a"].lacks_lines);
         // After it is published, the missing lines come to the end.
         carrier.writer_mut("a").published_ids.as_mut().unwrap().insert("a-6".into());
         assert_eq!(comes(&mut carrier, 2, 3, true), LinePlacement::Elsewhere);

@@ -48,6 +48,10 @@ pub struct SubjectPosition {
     /// The inode and length of the local log at the last comparison, if the log is neither a beginning nor a
     /// continuation of the published one.
     pub odd: Option<(u64, u64)>,
+    /// True if the local log may lack published lines. They are put back after its new lines are published. It is
+    /// saved, since the cursor is already past these lines.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lacks_lines: bool,
     /// The last published line, by which the log is recognized. Earlier builds did not save it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tail: Option<NatsLogTail>,
@@ -198,6 +202,7 @@ mod tests {
                 end: 9,
                 seq: 2,
                 odd: Some((1, 2)),
+                lacks_lines: true,
                 tail: Some(NatsLogTail::from_line(&line)),
             },
         );

@@ -72,7 +72,7 @@ mod tests {
     fn save(dir: &Path, change: impl FnOnce(&mut SubjectPosition)) {
         let line = PublishedLine { at: 8, bytes: b"{\"n\":2}\n", id: String::new() };
         let tail = Some(NatsLogTail::from_line(&line));
-        let mut place = SubjectPosition { end: 16, seq: 2, odd: None, tail };
+        let mut place = SubjectPosition { end: 16, seq: 2, tail, ..SubjectPosition::default() };
         change(&mut place);
         let (mut state, _) = NatsState::open(&dir.join("state")).unwrap().unwrap();
         let changed = [("a", &place)];
