@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::common::agz::{self, Tree};
 use crate::common::samp::{self, T0};
@@ -36,6 +37,15 @@ fn give(path: &Path) {
     }
 }
 
+/// Copies the program to where the user may run it. A child process copies it: a program that another test starts
+/// meanwhile would inherit the file open for writing, and nobody can run such a file.
+fn copy_program(bed: &Bed) -> PathBuf {
+    let program = bed.path("msgfs");
+    let copied = Command::new("install").args(["-m", "755"]).arg(binary()).arg(&program).status();
+    assert!(copied.unwrap().success());
+    program
+}
+
 /// S90, S11: the tree is the same, is owned by the user, is closed to root, and ends by `umount` and SIGTERM. If
 /// /dev/fuse is closed, the error says what to do.
 #[test]
@@ -43,9 +53,7 @@ fn s90_normal_user() {
     need_root();
     let bed = Bed::new();
     let r = samp::append(&bed.store, "foo", "bar", "t", "hello", T0);
-    let program = bed.path("msgfs");
-    fs::copy(binary(), &program).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let program = copy_program(&bed);
     give(&bed.path(""));
     let user = |args: &[&str]| {
         let mut c = bed.command("setpriv");
@@ -105,8 +113,7 @@ fn s289_mailboxes_that_cannot_be_written() {
     let bed = Bed::new();
     let tree = Tree::new(&bed);
     bed.config(&tree.store());
-    let program = bed.path("msgfs");
-    fs::copy(binary(), &program).unwrap();
+    let program = copy_program(&bed);
     let mine = tree.base().join(agz::today());
     let his = tree.mailbox("bob@localhost").join(agz::today());
     for folder in [mine.join("outbox"), mine.join("sent"), mine.join("inbox"), his.clone()] {
@@ -116,7 +123,6 @@ fn s289_mailboxes_that_cannot_be_written() {
     let mode = |folder: &Path, mode| {
         fs::set_permissions(folder, fs::Permissions::from_mode(mode)).unwrap();
     };
-    mode(&program, 0o755);
     let fuse = OpenFuse::new();
     let user = |args: &[&str]| {
         let mut c = bed.command("setpriv");

@@ -45,7 +45,9 @@ fn on_server(at: &Bed, address: &str) -> Vec<PathBuf> {
 fn inbox_at(mail: &Path, address: &str) -> Vec<PathBuf> {
     let folder = mail.join(address.replace('@', "_at_")).join("INBOX");
     let mut all = crate::relay::files(&folder);
-    all.retain(|path| path.extension().is_some_and(|e| e == "eml"));
+    // The server makes a file before it writes into it.
+    let has_content = |path: &Path| fs::metadata(path).is_ok_and(|file| file.len() > 0);
+    all.retain(|path| path.extension().is_some_and(|e| e == "eml") && has_content(path));
     all.sort();
     all
 }
