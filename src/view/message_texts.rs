@@ -2,6 +2,7 @@
 //! them in batches.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use lru::LruCache;
@@ -23,7 +24,7 @@ const TOGETHER: usize = 64;
 type PendingRender = (MsgIx, IndexEntry, SignatureState);
 
 /// The number of messages whose further ids are cached.
-const FURTHER_IDS: usize = 4096;
+const FURTHER_IDS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4095);
 
 /// The further ids of a message, and its entry when they were read.
 type FurtherIds = (IndexEntry, Arc<[String]>);
@@ -37,8 +38,8 @@ pub(super) struct MessageTexts {
 
 impl MessageTexts {
     pub fn new(index: Arc<Index>) -> Self {
-        // `unbounded`, because a cache with a limit allocates room for all its values at once.
-        Self { index, cache: Mutex::default(), further_ids: Mutex::new(LruCache::unbounded()) }
+        let further_ids = Mutex::new(LruCache::new(FURTHER_IDS));
+        Self { index, cache: Mutex::default(), further_ids }
     }
 
     /// Drops the cached text of a message.
@@ -56,11 +57,7 @@ impl MessageTexts {
             return Ok(Arc::clone(ids));
         }
         let ids: Arc<[String]> = self.read_record(ix, &entry)?.further_ids.into();
-        let mut known = self.further_ids.lock();
-        known.put(ix, (entry, Arc::clone(&ids)));
-        if known.len() > FURTHER_IDS {
-            known.pop_lru();
-        }
+        self.further_ids.lock().put(ix, (entry, Arc::clone(&ids)));
         Ok(ids)
     }
 

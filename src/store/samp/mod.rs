@@ -65,7 +65,9 @@ pub struct Samp {
     own_log: Option<recovery::OwnLogTracker>,
     /// The files of the record that was read last.
     last_files: Mutex<Option<LastSampFiles>>,
+    /// The read position of this name, as it was read last.
     position: read_position::PositionReader,
+    /// The ids of my messages' records for their recipients.
     record_ids: receipts::RecordIds,
 }
 

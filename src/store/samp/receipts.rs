@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::num::NonZeroUsize;
 
 use lru::LruCache;
 
@@ -18,7 +19,7 @@ use crate::store::{Location, MessageReader as _, Receipt, SentMessage, Store as 
 const LONGEST: usize = 2 << 20;
 
 /// The number of record ids that are remembered.
-const REMEMBERED: usize = 8192;
+const REMEMBERED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(8191);
 
 /// The ids of the records of one message for its recipients, by the id of the message and the recipient. Each follows from
 /// the text of the message, which its id stands for. To compute one, the whole record is read, with its files.
@@ -27,8 +28,7 @@ pub(super) struct RecordIds(Mutex<LruCache<(String, String), String>>);
 
 impl Default for RecordIds {
     fn default() -> Self {
-        // `unbounded`, because a cache with a limit allocates room for all its values at once.
-        Self(Mutex::new(LruCache::unbounded()))
+        Self(Mutex::new(LruCache::new(REMEMBERED)))
     }
 }
 
@@ -44,11 +44,7 @@ impl RecordIds {
             return Some(known.clone());
         }
         let id = compute()?;
-        let mut known = self.0.lock();
-        known.put(key, id.clone());
-        if known.len() > REMEMBERED {
-            known.pop_lru();
-        }
+        self.0.lock().put(key, id.clone());
         Some(id)
     }
 }
