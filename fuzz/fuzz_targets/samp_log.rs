@@ -43,7 +43,7 @@ fuzz_target!(|data: &[u8]| {
         state: None,
         roles: msgfs::model::Roles::default(),
         home: None,
-        maildir: msgfs::store::maildir::MaildirSettings::default(),
+        ..StoreSpec::default()
     };
     let store = store::open(&spec).unwrap();
     let mut seen = Seen::default();

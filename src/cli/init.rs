@@ -12,17 +12,17 @@ use msgfs::hook::install::InstallPart;
 use msgfs::link;
 use msgfs::mailbox::MailboxOpenError;
 use msgfs::model::sanitize_line;
-use msgfs::store::StoreSpec;
 use msgfs::store::atomic_file::write_atomic;
 use msgfs::store::fs::make_dirs;
+use msgfs::store::{Kind, StoreSpec};
 use toml::de::DeTable;
 
 use super::context::CommandContext;
 use super::failure::Failure;
 use super::{GlobalOptions, hook, output, serve};
 
-/// The default configuration, with every line commented out.
-const CONFIG: &str = r#"# The configuration of msgfs. Every key is optional. A key behind a # shows its default.
+/// The default configuration up to the stores, with every line commented out.
+const CONFIG_BEGIN: &str = r#"# The configuration of msgfs. Every key is optional. A key behind a # shows its default.
 
 # My name. --me, $MSGFS_ME and the mount that the current folder is in come before it. Without this line, msgfs
 # takes the name in the file .agent-message of the current folder, or else the name of the folder.
@@ -70,52 +70,10 @@ const CONFIG: &str = r#"# The configuration of msgfs. Every key is optional. A k
 # Stores. If there is none here, msgfs uses the SAMP store at its default place. If they exist, it also uses the
 # AgentAZAll mailbox that $AGENTAZALL_CONFIG or $AGENTAZALL_ROOT names, the AMP home at $AMP_DIR or
 # ~/.agent-messaging, and the AMQ root at $AM_ROOT.
-# [[store]]
-# name = "work"                      # default: the kind
-# kind = "samp"
-# dir = "~/sync/agent-message"
+"#;
 
-# [[store]]
-# kind = "agentazall"
-# dir = "~/agents/bob"               # the folder of config.json
-# me = "bob.agenttalk"               # default: agent_name in config.json
-# links = false                      # true: its mail goes to other machines (docs/links)
-
-# [[store]]
-# kind = "amp"
-# dir = "~/.agent-messaging"         # the folder of agents/
-# me = "bob"                         # default: my name
-
-# [[store]]
-# kind = "atsf"
-# dir = "~/src/project"              # the folder that holds .agent/
-# me = "user"                        # a role; default: user
-
-# [[store]]
-# kind = "ssot"
-# dir = "~/sync/ssot"
-# me = "executor"                    # a role; default: my name
-
-# [[store]]
-# kind = "amq"
-# dir = "~/src/project/.agent-mail/collab"    # the folder of agents/
-# me = "bob"                         # a handle; default: my name
-
-# [[store]]
-# kind = "maildir"
-# dir = "~/Maildir"                  # the folder of new/ and cur/; default: $MAILDIR, else this
-# me = "bob@example.org"             # or a list; mail is sent from the first address
-# sendmail = "/usr/sbin/sendmail"    # sends mail to other machines; default: none is sent
-
-# The transcripts of coding agents, to read and to search. They hold secrets: everything that an agent saw.
-# [[store]]
-# kind = "claude"
-# dir = "~/.claude"                  # the folder of projects/; default: $CLAUDE_CONFIG_DIR, else this
-
-# [[store]]
-# kind = "codex"
-# dir = "~/.codex"                   # the folder of sessions/; default: $CODEX_HOME, else this
-
+/// The default configuration behind the stores.
+const CONFIG_END: &str = r#"
 # Links carry mail to other machines. docs/links says what each kind needs. The links of AgentAZAll are in its
 # config.json; they carry mail if its [[store]] has the key links. The links of AMP are its registrations.
 # With a [[link]] here you switch one of these off, or allow it plain text to public addresses (insecure).
@@ -131,13 +89,19 @@ const CONFIG: &str = r#"# The configuration of msgfs. Every key is optional. A k
 # roles = "verify"
 "#;
 
-/// The line of [`CONFIG`] that would name me.
+/// Returns the default configuration, with a `[[store]]` of every kind.
+fn default_config() -> String {
+    let stores: Vec<&str> = Kind::ALL.iter().map(|kind| kind.row().example).collect();
+    [CONFIG_BEGIN, &stores.join("\n"), CONFIG_END].concat()
+}
+
+/// The line of [`CONFIG_BEGIN`] that would name me.
 const EXAMPLE: &str = "# me = \"foo\"";
 
 /// Returns the configuration to write. It has the name of me, if given, and comments with the stores on this
 /// machine, which are used without them.
 fn render_config(me: Option<&str>, found: &[StoreSpec]) -> String {
-    let mut text = CONFIG.to_owned();
+    let mut text = default_config();
     if let Some(me) = me {
         text = text.replacen(EXAMPLE, &format!("me = {}", toml::Value::from(me)), 1);
     }
@@ -372,7 +336,6 @@ fn open_and_describe(
 mod tests {
     use super::*;
     use clap::Parser as _;
-    use msgfs::store::Kind;
 
     fn parsed(text: &str) -> Config {
         let env = Env::new("/", [("HOME", "/home/u")]);
@@ -382,11 +345,12 @@ mod tests {
     #[test]
     fn the_configuration_says_the_defaults() {
         let mut defaults = parsed("");
-        assert_eq!(parsed(CONFIG), defaults);
+        let config = default_config();
+        assert_eq!(parsed(&config), defaults);
         // With the comment signs removed the text is valid, too, and still has the defaults.
         let key = |line: &&str| line.contains(" = ") || line.starts_with("# [");
         let said: Vec<&str> =
-            CONFIG.lines().filter(key).map(|line| line.trim_start_matches("# ")).collect();
+            config.lines().filter(key).map(|line| line.trim_start_matches("# ")).collect();
         let said = parsed(&said.join("\n"));
         assert_eq!(said.me.as_deref(), Some("foo"));
         let kinds: Vec<Kind> = said.entries.iter().map(|e| e.kind).collect();
@@ -405,7 +369,7 @@ mod tests {
     fn every_key_is_there() {
         for key in Config::keys() {
             let said = [format!("\n# {key} = "), format!("\n# [{key}]"), format!("\n# [[{key}]]")];
-            assert!(said.iter().any(|said| CONFIG.contains(said)), "{key}");
+            assert!(said.iter().any(|said| default_config().contains(said)), "{key}");
         }
     }
 
@@ -434,7 +398,7 @@ mod tests {
     #[test]
     fn who_i_am_is_changed_and_nothing_else() {
         let changed = |text: &str| replace_me(text, "x");
-        let (text, before) = changed(CONFIG).unwrap();
+        let (text, before) = changed(&default_config()).unwrap();
         assert_eq!((text.as_str(), before), (render_config(Some("x"), &[]).as_str(), None));
         assert_eq!(changed(&text), None);
         let own = "# mine\nme   = 'old'  # who\n\n[[store]]\nkind = \"samp\"\nme = \"foo\"\n";
@@ -459,7 +423,7 @@ mod tests {
             let dir = said.entries[0].dir.as_deref();
             assert_eq!((said.entries[0].kind, dir), (Kind::Amp, Some(Path::new(odd))));
         }
-        assert_eq!(render_config(None, &[spec("/a\nme = \"eve\"")]), CONFIG);
+        assert_eq!(render_config(None, &[spec("/a\nme = \"eve\"")]), default_config());
     }
 
     #[test]

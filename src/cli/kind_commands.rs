@@ -32,13 +32,13 @@ struct KindOptions {
 
 /// Returns the kinds that have commands.
 fn kinds_with_commands() -> impl Iterator<Item = Kind> {
-    Kind::ALL.iter().copied().filter(|kind| !kind.commands().is_empty())
+    Kind::ALL.iter().copied().filter(|kind| !kind.row().commands.is_empty())
 }
 
 /// Returns the subcommand of a kind, with its commands in the help.
 fn build_subcommand(kind: Kind) -> Command {
     let mut examples = format!("Examples:\n  msgfs {kind}");
-    for (usage, _) in kind.commands() {
+    for (usage, _) in kind.row().commands {
         let _ = write!(examples, "\n  msgfs {kind} {usage}");
     }
     let about = format!("Run a command that only {kind} stores have");
@@ -49,8 +49,8 @@ fn build_subcommand(kind: Kind) -> Command {
 
 /// Returns the commands of a kind, one a line.
 fn format_commands(kind: Kind) -> String {
-    let width = kind.commands().iter().map(|(usage, _)| usage.len()).max().unwrap_or_default();
-    let lines = kind.commands().iter().map(|(usage, what)| format!("  {usage:width$}  {what}"));
+    let width = kind.row().commands.iter().map(|(usage, _)| usage.len()).max().unwrap_or_default();
+    let lines = kind.row().commands.iter().map(|(usage, what)| format!("  {usage:width$}  {what}"));
     lines.collect::<Vec<_>>().join("\n")
 }
 
@@ -84,7 +84,7 @@ impl FromArgMatches for Args {
 
 /// Returns true if a kind has a command of this name.
 fn has_command(kind: Kind, word: &str) -> bool {
-    kind.commands().iter().any(|(usage, _)| usage.split(' ').next() == Some(word))
+    kind.row().commands.iter().any(|(usage, _)| usage.split(' ').next() == Some(word))
 }
 
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
@@ -102,7 +102,7 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let fits = |usage: &str| {
         usage.split(' ').next() == Some(command) && usage.split(' ').count() == options.words.len()
     };
-    if !kind.commands().iter().any(|(usage, _)| fits(usage)) {
+    if !kind.row().commands.iter().any(|(usage, _)| fits(usage)) {
         return Err(Failure::Usage(format!("the commands are:\n{}", format_commands(*kind))));
     }
     let context = CommandContext::find(global)?;

@@ -252,7 +252,7 @@ impl<'a> ConfigReader<'a> {
     fn check_bell(&mut self, file: &SpannedValue<'_>, config: &Config) {
         let Some(value) = file.get_ref().get("bell") else { return };
         if config.bell == BellVolume::Urgent && !config.may_have_priorities(self.env) {
-            let kinds = Kind::ALL.iter().filter(|kind| kind.has_priorities());
+            let kinds = Kind::ALL.iter().filter(|kind| kind.row().has_priorities);
             let kinds = quote_words(kinds.map(|kind| kind.as_str()));
             self.report_value(
                 "bell",

@@ -101,7 +101,7 @@ dir = "$SYNC/m"
         state: None,
         roles: crate::model::Roles::default(),
         home: Some("/home/u".into()),
-        maildir: crate::store::maildir::MaildirSettings::default(),
+        ..StoreSpec::default()
     };
     assert_eq!(
         config.stores(&env(), "foo").unwrap(),
@@ -125,7 +125,7 @@ fn without_stores_there_is_samp_at_its_default_place() {
             state: None,
             roles: crate::model::Roles::default(),
             home: Some("/home/u".into()),
-            maildir: crate::store::maildir::MaildirSettings::default(),
+            ..StoreSpec::default()
         }]
     );
     let config = parse("[[store]]\nkind = \"samp\"\nname = \"x\"").unwrap();

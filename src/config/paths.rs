@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::env::Env;
 use super::me::is_alias;
 use crate::model::{Remedy, display_path, sanitize_line};
-use crate::store::{Kind, fs, probe};
+use crate::store::{DefaultPlace, Kind, fs, probe};
 
 /// A reason why there is no folder for msgfs's files.
 #[derive(Debug, thiserror::Error)]
@@ -188,73 +188,43 @@ pub(super) fn default_config_file(env: &Env) -> Result<PathBuf, PathError> {
 /// `None` if the kind has no place unless a variable names one.
 pub(super) fn default_dir(kind: Kind, env: &Env) -> Result<Option<PathBuf>, PathError> {
     let named = |variable| env.var(variable).map(|place| env.make_absolute(Path::new(place)));
-    if let Some(place) = dir_variables(kind).iter().find_map(|variable| named(variable)) {
+    if let Some(place) = kind.row().dir_variables.iter().find_map(|variable| named(variable)) {
         return Ok(Some(place));
     }
-    match kind {
+    match kind.row().place {
+        DefaultPlace::Nowhere => Ok(None),
         // The format takes any non-empty value, also a relative one (docs/formats/samp.md, section 1). msgfs
         // must use the folder that the format's other programs use.
-        Kind::Samp => {
+        DefaultPlace::State(folder) => {
             let state = match named("XDG_STATE_HOME") {
                 Some(state) => state,
                 None => xdg_folder(env, "XDG_STATE_HOME", ".local/state")?,
             };
-            Ok(Some(state.join("agent-message")))
+            Ok(Some(state.join(folder)))
         }
-        Kind::Amp => {
-            let home = env.home().ok_or(PathError::NoHome("AMP_DIR"))?;
-            Ok(Some(home.join(".agent-messaging")))
+        DefaultPlace::Home(folder) => {
+            let variable = kind.row().dir_variables.first().copied().unwrap_or("HOME");
+            let home = env.home().ok_or(PathError::NoHome(variable))?;
+            Ok(Some(home.join(folder)))
         }
-        Kind::Maildir => {
-            let home = env.home().ok_or(PathError::NoHome("MAILDIR"))?;
-            Ok(Some(home.join("Maildir")))
-        }
-        Kind::Claude => {
-            let home = env.home().ok_or(PathError::NoHome("CLAUDE_CONFIG_DIR"))?;
-            Ok(Some(home.join(".claude")))
-        }
-        Kind::Codex => {
-            let home = env.home().ok_or(PathError::NoHome("CODEX_HOME"))?;
-            Ok(Some(home.join(".codex")))
-        }
-        Kind::AgentAzall | Kind::Amq | Kind::Atsf | Kind::Ssot => Ok(None),
     }
 }
 
-/// Returns the variables that name a kind's default place. The first that is set counts.
-pub(super) fn dir_variables(kind: Kind) -> &'static [&'static str] {
-    match kind {
-        Kind::Samp => &["AGENT_MESSAGE_DIR"],
-        Kind::AgentAzall => &["AGENTAZALL_CONFIG", "AGENTAZALL_ROOT"],
-        Kind::Amp => &["AMP_DIR"],
-        Kind::Amq => &["AM_ROOT"],
-        Kind::Maildir => &["MAILDIR"],
-        Kind::Claude => &["CLAUDE_CONFIG_DIR"],
-        Kind::Codex => &["CODEX_HOME"],
-        Kind::Atsf | Kind::Ssot => &[],
-    }
-}
-
-/// Returns the same variables for people.
+/// Returns the variables that name a kind's default place, for people.
 fn in_words(kind: Kind) -> Option<String> {
-    let names: Vec<String> = dir_variables(kind).iter().map(|name| format!("${name}")).collect();
+    let names: Vec<String> =
+        kind.row().dir_variables.iter().map(|name| format!("${name}")).collect();
     (!names.is_empty()).then(|| names.join(" or "))
 }
 
-/// Returns the default place of this kind, if a store is there that nobody configured. SAMP needs no files, so
-/// it is not looked for.
+/// Returns the default place of this kind, if a store is there that nobody configured.
 pub(super) fn find_default_store(kind: Kind, env: &Env) -> Option<PathBuf> {
+    let is_store = kind.row().is_store?;
     let dir = default_dir(kind, env).ok().flatten()?;
-    let there = match kind {
-        Kind::Samp | Kind::Atsf | Kind::Ssot | Kind::Maildir | Kind::Claude | Kind::Codex => false,
-        // Opening the store reports the fault.
-        _ if probe::require_response(&dir).is_err() => true,
-        Kind::AgentAzall => dir.is_file() || dir.join("config.json").is_file(),
-        // A user who set the variable may mean one agent's own folder.
-        Kind::Amp if env.var("AMP_DIR").is_some() => dir.is_dir(),
-        Kind::Amp | Kind::Amq => dir.join("agents").is_dir(),
-    };
-    there.then_some(dir)
+    let is_named = kind.row().dir_variables.iter().any(|variable| env.var(variable).is_some());
+    // Opening the store reports the fault.
+    let is_there = probe::require_response(&dir).is_err() || is_store(&dir, is_named);
+    is_there.then_some(dir)
 }
 
 #[cfg(test)]

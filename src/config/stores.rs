@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::env::Env;
 use super::file::Config;
-use super::paths::{PathError, default_dir, dir_variables, find_default_store};
+use super::paths::{PathError, default_dir, find_default_store};
 use super::reader::{ConfigReader, SpannedValue};
 use super::values::{parse_address, parse_alias, parse_entry_name};
 use crate::model::{Roles, find_word};
@@ -132,10 +132,10 @@ impl Config {
     /// Returns true if a message of some store may have a priority.
     pub(super) fn may_have_priorities(&self, env: &Env) -> bool {
         if self.entries.is_empty() {
-            let mut kinds = Kind::ALL.iter().filter(|kind| kind.has_priorities());
+            let mut kinds = Kind::ALL.iter().filter(|kind| kind.row().has_priorities);
             return kinds.any(|kind| find_default_store(*kind, env).is_some());
         }
-        self.entries.iter().any(|entry| entry.kind.has_priorities())
+        self.entries.iter().any(|entry| entry.kind.row().has_priorities)
     }
 
     /// Returns the names of the stores whose own configuration describes the links that carry their mail.
@@ -179,10 +179,8 @@ impl Config {
         let kinds = if self.entries.is_empty() { Kind::ALL } else { &[] };
         let vacant = |kind: &Kind| {
             let dir = default_dir(*kind, env).ok().flatten()?;
-            // SAMP needs no files, and mail and transcripts are read only where a person says so.
             let is_vacant =
-                !matches!(kind, Kind::Samp | Kind::Maildir | Kind::Claude | Kind::Codex)
-                    && find_default_store(*kind, env).is_none();
+                kind.row().is_store.is_some() && find_default_store(*kind, env).is_none();
             let spec = || StoreConfig::with_defaults(*kind).to_spec(dir, env, me, self.trust.roles);
             is_vacant.then(|| AbsentStore { spec: spec(), env: env.clone() })
         };
@@ -206,7 +204,7 @@ impl AbsentStore {
 
     /// Returns a sentence about the variable that leads to nothing, if one is set: its user expects a store.
     pub fn explain_variable(&self) -> Option<String> {
-        let mut names = dir_variables(self.spec.kind).iter();
+        let mut names = self.spec.kind.row().dir_variables.iter();
         let name = names.find(|name| self.env.var(name).is_some())?;
         let kind = self.spec.kind;
         Some(format!(
@@ -222,18 +220,7 @@ impl StoreConfig {
     }
 
     fn to_spec(&self, dir: PathBuf, env: &Env, me: &str, roles: Roles) -> StoreSpec {
-        // This variable gives the agent's name to the format's programs.
-        let variable = match self.kind {
-            Kind::AgentAzall => env.var("AGENTAZALL_AGENT"),
-            Kind::Samp
-            | Kind::Amp
-            | Kind::Atsf
-            | Kind::Ssot
-            | Kind::Amq
-            | Kind::Maildir
-            | Kind::Claude
-            | Kind::Codex => None,
-        };
+        let own = self.kind.row().me_variable.and_then(|variable| env.var(variable));
         StoreSpec {
             name: self.name.clone(),
             kind: self.kind,
@@ -241,7 +228,7 @@ impl StoreConfig {
                 || default_dir(self.kind, env).ok().flatten().as_ref() == Some(&dir),
             dir,
             me: me.to_owned(),
-            own_address: self.me.clone().or_else(|| Some(variable?.to_string_lossy().into_owned())),
+            own_address: self.me.clone().or_else(|| Some(own?.to_string_lossy().into_owned())),
             state: None,
             home: env.home().map(Path::to_owned),
             roles,

@@ -575,7 +575,7 @@ fn store_info(store: &dyn Store) -> StoreInfo {
         whole_seconds: store.properties().whole_seconds,
         links: store.properties().has_reply_links(),
         roles: store.properties().uses_roles,
-        log: store.kind().has_logs(),
+        log: store.kind().row().has_logs,
         kind: store.kind(),
         transcripts: store.properties().holds_transcripts,
         ..StoreInfo::with_name(store.name())

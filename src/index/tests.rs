@@ -409,7 +409,7 @@ fn open_with(dir: &Path, unsigned: Unsigned) -> Index {
         state: None,
         roles: crate::model::Roles::default(),
         home: None,
-        maildir: crate::store::maildir::MaildirSettings::default(),
+        ..StoreSpec::default()
     })
     .unwrap();
     let settings = IndexSettings {

@@ -306,7 +306,7 @@ fn store_by_name(
         return Err(OutboxError::Invalid(format!(
             "Via: the store {} is only read: {}; choose another store",
             sanitize_line(store.name()),
-            store.kind().address_grammar()
+            store.kind().row().address_grammar
         )));
     }
     match stores.get(number).map(|s| s.address_fit(recipient)) {
@@ -417,7 +417,7 @@ pub fn invalid_address_error(stores: &[Arc<dyn Store>], recipient: &str) -> Outb
         return address_form_error(stores, recipient);
     }
     let names: Vec<&str> = stores.iter().map(|s| s.name()).collect();
-    let mut forms: Vec<&str> = stores.iter().map(|s| s.kind().address_grammar()).collect();
+    let mut forms: Vec<&str> = stores.iter().map(|s| s.kind().row().address_grammar).collect();
     forms.retain(|form| form.contains('@'));
     forms.sort_unstable();
     forms.dedup();
@@ -438,7 +438,7 @@ fn address_form_error(stores: &[Arc<dyn Store>], recipient: &str) -> OutboxError
         return OutboxError::Unreachable("no store here sends messages: they are only read".into());
     }
     let names: Vec<&str> = kinds.iter().map(|kind| kind.as_str()).collect();
-    let grammars: Vec<&str> = kinds.iter().map(|kind| kind.address_grammar()).collect();
+    let grammars: Vec<&str> = kinds.iter().map(|kind| kind.row().address_grammar).collect();
     let hint =
         suggest_recipient(stores, recipient).map(|hint| format!("{hint}; ")).unwrap_or_default();
     OutboxError::Invalid(format!(

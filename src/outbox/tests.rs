@@ -52,7 +52,7 @@ impl Bed {
             state: None,
             roles: crate::model::Roles::default(),
             home: None,
-            maildir: crate::store::maildir::MaildirSettings::default(),
+            ..StoreSpec::default()
         });
         let memory: Arc<dyn Store> = Arc::clone(&self.memory) as Arc<dyn Store>;
         memory.reset_cursors();

@@ -1,9 +1,15 @@
-//! The kinds of stores, by name.
+//! The kinds of stores: a table with one row a kind. The folder of a kind gives its row.
 
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+
+use super::sessions::folder::SessionFolder;
+use super::{Store, StoreError, StoreSpec};
+use super::{agentazall, amp, amq, atsf, maildir, samp, sessions, ssot};
 
 /// The kinds of stores that msgfs supports.
 #[derive(
@@ -32,6 +38,82 @@ pub enum Kind {
     Codex,
 }
 
+/// The default place of the stores of a kind, if no variable names one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DefaultPlace {
+    /// None.
+    Nowhere,
+    /// This folder below `$HOME`.
+    Home(&'static str),
+    /// This folder below `$XDG_STATE_HOME`.
+    State(&'static str),
+}
+
+/// A function that opens a store and creates its folder if the format allows it.
+pub type StoreOpener = fn(&StoreSpec) -> Result<Arc<dyn Store>, StoreError>;
+
+/// A function that opens the sessions below a folder ([`sessions::folder`]).
+pub type SessionOpener = fn(&Path) -> Result<Box<dyn SessionFolder>, StoreError>;
+
+/// The row of a kind: what the rest of msgfs asks of it.
+#[derive(Debug)]
+pub struct KindRow {
+    /// The word for it in configuration, paths and header lines.
+    pub word: &'static str,
+    /// The grammar of its addresses, as a phrase for people.
+    pub address_grammar: &'static str,
+    /// Its `[[store]]` in the configuration that `msgfs init` writes, behind comment signs.
+    pub example: &'static str,
+    /// Opens a store.
+    pub open: StoreOpener,
+    /// The default place.
+    pub place: DefaultPlace,
+    /// The variables that name the default place. The first that is set counts.
+    pub dir_variables: &'static [&'static str],
+    /// The variable that gives my name to the format's programs.
+    pub me_variable: Option<&'static str>,
+    /// Tells whether there is a store in a folder, and whether a variable names the folder. Without it, stores that
+    /// nobody configured are not looked for.
+    pub is_store: Option<fn(&Path, bool) -> bool>,
+    /// Opens the sessions in its stores, if its threads are the sessions of a harness.
+    pub open_sessions: Option<SessionOpener>,
+    /// True if the messages of a sender stand in a log, in the order in which they were written.
+    pub has_logs: bool,
+    /// True if its messages may have a priority.
+    pub has_priorities: bool,
+    /// True if its messages may ask for an acknowledgement ([`Record::wants_ack`](super::Record::wants_ack)).
+    pub has_acks: bool,
+    /// Its commands, `msgfs <kind> COMMAND…`: usage and a description.
+    /// [`StoreUpkeep::run_command`](super::StoreUpkeep::run_command) runs them.
+    pub commands: &'static [(&'static str, &'static str)],
+}
+
+impl KindRow {
+    /// Returns a row with what every kind must have. It is never found by itself.
+    pub(super) const fn new(
+        word: &'static str,
+        address_grammar: &'static str,
+        example: &'static str,
+        open: StoreOpener,
+    ) -> Self {
+        Self {
+            word,
+            address_grammar,
+            example,
+            open,
+            place: DefaultPlace::Nowhere,
+            dir_variables: &[],
+            me_variable: None,
+            is_store: None,
+            open_sessions: None,
+            has_logs: false,
+            has_priorities: false,
+            has_acks: false,
+            commands: &[],
+        }
+    }
+}
+
 impl Kind {
     /// Every kind, in the order in which they are listed to people.
     pub const ALL: &[Self] = &[
@@ -46,83 +128,29 @@ impl Kind {
         Self::Codex,
     ];
 
+    /// Returns the row of the kind.
+    pub const fn row(self) -> &'static KindRow {
+        match self {
+            Self::Samp => &samp::KIND,
+            Self::AgentAzall => &agentazall::KIND,
+            Self::Amp => &amp::KIND,
+            Self::Atsf => &atsf::KIND,
+            Self::Ssot => &ssot::KIND,
+            Self::Amq => &amq::KIND,
+            Self::Maildir => &maildir::KIND,
+            Self::Claude => &sessions::CLAUDE,
+            Self::Codex => &sessions::CODEX,
+        }
+    }
+
     /// Returns the word for it in configuration, paths and header lines.
     pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Samp => "samp",
-            Self::AgentAzall => "agentazall",
-            Self::Amp => "amp",
-            Self::Atsf => "atsf",
-            Self::Ssot => "ssot",
-            Self::Amq => "amq",
-            Self::Maildir => "maildir",
-            Self::Claude => "claude",
-            Self::Codex => "codex",
-        }
-    }
-
-    /// Returns the grammar of its addresses, as a phrase for people.
-    pub const fn address_grammar(self) -> &'static str {
-        match self {
-            Self::Samp => {
-                "a name in SAMP takes letters, digits, '.', '_' and '-', begins with a letter or \
-                 digit and has at most 64 characters"
-            }
-            Self::AgentAzall => {
-                "an AgentAZAll address is written NAME@HOST, or is the name of a mailbox beside mine"
-            }
-            Self::Amp => {
-                "an AMP address is written NAME@TENANT.PROVIDER, or is the NAME of a local agent"
-            }
-            Self::Atsf => "in an ATSF thread one writes to user or agent",
-            Self::Ssot => "a task record goes to admin, coordinator, executor or reviewer",
-            Self::Amq => {
-                "an AMQ handle takes lower-case letters, digits, '_' and '-', and has a mailbox in \
-                 the queue"
-            }
-            Self::Maildir => "mail goes to an address written NAME@HOST",
-            Self::Claude | Self::Codex => {
-                "nobody writes into the transcripts of a coding agent but its own program"
-            }
-        }
-    }
-
-    /// Returns true if the messages of a sender stand in a log, in the order in which they were written.
-    pub const fn has_logs(self) -> bool {
-        matches!(self, Self::Samp | Self::Atsf | Self::Claude | Self::Codex)
+        self.row().word
     }
 
     /// Returns true if its threads are the sessions of a harness.
     pub const fn has_sessions(self) -> bool {
-        matches!(self, Self::Claude | Self::Codex)
-    }
-
-    /// Returns true if its messages may have a priority.
-    pub const fn has_priorities(self) -> bool {
-        matches!(self, Self::Amp | Self::Amq)
-    }
-
-    /// Returns true if its messages may ask for an acknowledgement ([`Record::wants_ack`](super::Record::wants_ack)).
-    pub const fn has_acks(self) -> bool {
-        matches!(self, Self::Ssot)
-    }
-
-    /// Returns the commands of this kind, `msgfs <kind> COMMAND…`: usage and a description.
-    /// [`StoreUpkeep::run_command`](super::StoreUpkeep::run_command) runs them.
-    pub const fn commands(self) -> &'static [(&'static str, &'static str)] {
-        match self {
-            Self::Samp
-            | Self::AgentAzall
-            | Self::Amp
-            | Self::Atsf
-            | Self::Amq
-            | Self::Maildir
-            | Self::Claude
-            | Self::Codex => &[],
-            Self::Ssot => {
-                &[("resume TASK", "lift the lock or the suspension of a task; works only as admin")]
-            }
-        }
+        self.row().open_sessions.is_some()
     }
 }
 

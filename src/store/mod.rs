@@ -45,7 +45,7 @@ pub use self::facets::{
     DeliveryQueue, Facets, MessageAppender, PartReader, StoreDirectory, StoreKeys, StoreMarks,
     StoreUpkeep,
 };
-pub use self::kind::Kind;
+pub use self::kind::{DefaultPlace, Kind, KindRow};
 pub use self::prepare::{AddressFit, PrepareContext, PreparedRecord, Signer, refuse_headers};
 pub use self::properties::{
     AnswerScheme, AttachmentRule, NextAnswerRule, SignedTextFn, StoreProperties, ThreadScheme,
@@ -171,7 +171,7 @@ pub type ClaimVerifier<'a> = &'a dyn Fn(&SignatureClaim) -> Option<String>;
 pub type ViolationReporter<'a> = &'a mut dyn FnMut(Violation);
 
 /// The settings with which a store is opened.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreSpec {
     /// Its name in the mount; unique, usable as one path component.
     pub name: String,
@@ -203,14 +203,5 @@ pub struct StoreSpec {
 /// If the folder cannot be created or read, or I am nobody in it.
 pub fn open(spec: &StoreSpec) -> Result<Arc<dyn Store>, StoreError> {
     probe::require_response(&spec.dir).map_err(|e| StoreError::io(&spec.dir, e))?;
-    Ok(match spec.kind {
-        Kind::Samp => Arc::new(samp::SampStore::open(spec)?),
-        Kind::AgentAzall => agentazall::open(spec)?,
-        Kind::Amp => amp::open(spec)?,
-        Kind::Atsf => Arc::new(atsf::AtsfStore::open(spec)?),
-        Kind::Ssot => ssot::open(spec)?,
-        Kind::Amq => amq::open(spec)?,
-        Kind::Maildir => maildir::open(spec)?,
-        Kind::Claude | Kind::Codex => sessions::open(spec)?,
-    })
+    (spec.kind.row().open)(spec)
 }

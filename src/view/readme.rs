@@ -140,7 +140,7 @@ fn about_parts(tree: &Tree) -> &'static str {
 
 /// Returns the line about `.ack`, if messages here can ask for one.
 fn about_ack(tree: &Tree) -> &'static str {
-    let asked = tree.index.stores().iter().any(|s| s.kind().has_acks());
+    let asked = tree.index.stores().iter().any(|s| s.kind().row().has_acks);
     if asked && !tree.is_view_only() {
         "  echo ok > inbox/NAME.ack            acknowledge a message that asks for it\n"
     } else {

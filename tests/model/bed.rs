@@ -71,7 +71,7 @@ impl Bed {
             state: None,
             roles: msgfs::model::Roles::default(),
             home: None,
-            maildir: msgfs::store::maildir::MaildirSettings::default(),
+            ..StoreSpec::default()
         })
         .unwrap();
         let settings = index::IndexSettings {

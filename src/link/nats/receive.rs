@@ -52,8 +52,9 @@ impl LogSync {
             .remove_entry(writer)
             .unwrap_or_else(|| (writer.to_owned(), WriterState::default()));
         let taken = self.place_line(writer, &mut known, line, (seq, replayed));
-        use LinePlacement::{Deferred, Elsewhere, InPlace};
-        if matches!(taken, Ok(InPlace | Elsewhere | Deferred)) {
+        let is_unplaced =
+            matches!(taken, Err(_) | Ok(LinePlacement::Replay | LinePlacement::Compare));
+        if !is_unplaced {
             known.advance_past(line, seq, replayed);
         }
         self.writers.insert(name, known);

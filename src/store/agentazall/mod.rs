@@ -51,6 +51,7 @@ pub use config::find_mailbox;
 pub use key::read_public_key as public_key;
 
 use super::engine::files::{FileStore, StoreFile};
+use super::kind::KindRow;
 use super::{
     Location, PartContent, PartReader, PreparedRecord, Record, Store, StoreError, StoreKeys,
     StoreProperties, StoreSpec, ThreadScheme, fs,
@@ -61,6 +62,26 @@ use group_index::GroupIndex;
 use layout::{LetterPath, MailboxFolder};
 use letter::{LetterFacts, MAX_FILE, ParsedLetter};
 
+/// The row of this kind.
+pub(super) const KIND: KindRow = KindRow {
+    dir_variables: &["AGENTAZALL_CONFIG", "AGENTAZALL_ROOT"],
+    me_variable: Some("AGENTAZALL_AGENT"),
+    is_store: Some(|dir, _| dir.is_file() || dir.join("config.json").is_file()),
+    ..KindRow::new(
+        "agentazall",
+        "an AgentAZAll address is written NAME@HOST, or is the name of a mailbox beside mine",
+        EXAMPLE,
+        open,
+    )
+};
+
+const EXAMPLE: &str = r#"# [[store]]
+# kind = "agentazall"
+# dir = "~/agents/bob"               # the folder of config.json
+# me = "bob.agenttalk"               # default: agent_name in config.json
+# links = false                      # true: its mail goes to other machines (docs/links)
+"#;
+
 /// A mailbox that one agent reads and writes.
 type AgentAzall = FileStore<AgentAzallFormat>;
 
@@ -69,7 +90,7 @@ type AgentAzall = FileStore<AgentAzallFormat>;
 ///
 /// # Errors
 /// If there is no usable configuration, or the agent's name cannot be that of a mailbox.
-pub fn open(spec: &StoreSpec) -> Result<Arc<dyn Store>, StoreError> {
+fn open(spec: &StoreSpec) -> Result<Arc<dyn Store>, StoreError> {
     Ok(Arc::new(AgentAzall::open(spec)?))
 }
 

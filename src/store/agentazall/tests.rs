@@ -72,7 +72,7 @@ impl Bed {
             own_address: None,
             roles: crate::model::Roles::default(),
             home: None,
-            maildir: crate::store::maildir::MaildirSettings::default(),
+            ..StoreSpec::default()
         }
     }
 

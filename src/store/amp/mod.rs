@@ -44,12 +44,34 @@ mod tests;
 use std::sync::Arc;
 
 use super::engine::files::FileStore;
+use super::kind::{DefaultPlace, KindRow};
 use super::{Store, StoreError, StoreKeys, StoreProperties, StoreSpec, ThreadScheme};
 use crate::model::Seed;
 use format::AmpFormat;
 use home::AmpHome;
 
 pub use health::signing_key;
+
+/// The row of this kind.
+pub(super) const KIND: KindRow = KindRow {
+    place: DefaultPlace::Home(".agent-messaging"),
+    dir_variables: &["AMP_DIR"],
+    // A user who set the variable may mean one agent's own folder.
+    is_store: Some(|dir, is_named| dir.join("agents").is_dir() || is_named && dir.is_dir()),
+    has_priorities: true,
+    ..KindRow::new(
+        "amp",
+        "an AMP address is written NAME@TENANT.PROVIDER, or is the NAME of a local agent",
+        EXAMPLE,
+        open,
+    )
+};
+
+const EXAMPLE: &str = r#"# [[store]]
+# kind = "amp"
+# dir = "~/.agent-messaging"         # the folder of agents/
+# me = "bob"                         # default: my name
+"#;
 
 /// The mailbox of one AMP agent. Its address for me is the one at the time of opening; a later one is used for mail
 /// that is sent later.
@@ -59,7 +81,7 @@ type AmpStore = FileStore<AmpFormat>;
 ///
 /// # Errors
 /// If `spec.dir` has no agents, or I am none of them or several.
-pub fn open(spec: &StoreSpec) -> Result<Arc<dyn Store>, StoreError> {
+fn open(spec: &StoreSpec) -> Result<Arc<dyn Store>, StoreError> {
     Ok(Arc::new(AmpStore::open(spec)?))
 }
 

@@ -84,7 +84,7 @@ impl Host {
             own_address: None,
             roles: crate::model::Roles::default(),
             home: Some(self.dir.path().to_owned()),
-            maildir: crate::store::maildir::MaildirSettings::default(),
+            ..StoreSpec::default()
         }
     }
 

@@ -18,14 +18,34 @@ mod tests;
 use std::sync::Arc;
 
 use super::engine::files::{FileRow, FileStore, OpenFolder, StoreFile};
+use super::kind::KindRow;
 use super::{
-    Kind, Location, PartContent, PartReader, PeerReadState, PeerUnread, Receipt, SentMessage,
-    Store, StoreDirectory, StoreError, StoreProperties, StoreSpec, digest,
+    Location, PartContent, PartReader, PeerReadState, PeerUnread, Receipt, SentMessage, Store,
+    StoreDirectory, StoreError, StoreProperties, StoreSpec, digest,
 };
 use crate::model::locks::{LockLevel, Mutex};
 use crate::model::{DeliveryState, sanitize_line};
 use format::{AmqFormat, AmqTableFacts};
 use message::{AmqMessage, FILE_BYTES};
+
+/// The row of this kind.
+pub(super) const KIND: KindRow = KindRow {
+    dir_variables: &["AM_ROOT"],
+    is_store: Some(|dir, _| dir.join("agents").is_dir()),
+    has_priorities: true,
+    ..KindRow::new(
+        "amq",
+        "an AMQ handle takes lower-case letters, digits, '_' and '-', and has a mailbox in the queue",
+        EXAMPLE,
+        open,
+    )
+};
+
+const EXAMPLE: &str = r#"# [[store]]
+# kind = "amq"
+# dir = "~/src/project/.agent-mail/collab"    # the folder of agents/
+# me = "bob"                         # a handle; default: my name
+"#;
 
 /// The folders that make a mailbox.
 const LEAVES: &str = "inbox/tmp inbox/new inbox/cur outbox/sent receipts dlq/tmp dlq/new dlq/cur";
@@ -37,7 +57,7 @@ type AmqStore = FileStore<AmqFormat>;
 ///
 /// # Errors
 /// If my name cannot be a handle.
-pub fn open(spec: &StoreSpec) -> Result<Arc<dyn Store>, StoreError> {
+fn open(spec: &StoreSpec) -> Result<Arc<dyn Store>, StoreError> {
     Ok(Arc::new(AmqStore::open(spec)?))
 }
 
@@ -45,7 +65,7 @@ impl AmqStore {
     fn open(spec: &StoreSpec) -> Result<Self, StoreError> {
         let me = spec.own_address.clone().unwrap_or_else(|| spec.me.to_ascii_lowercase());
         if !message::is_handle(&me) {
-            let (me, grammar) = (sanitize_line(&me), Kind::Amq.address_grammar());
+            let (me, grammar) = (sanitize_line(&me), KIND.address_grammar);
             let why = format!("{me:?} is not a handle: {grammar}; set me in its [[store]]");
             return Err(StoreError::Invalid(why));
         }

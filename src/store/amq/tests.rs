@@ -11,7 +11,7 @@ use super::*;
 use crate::model::verify::{find_claim_fault, verify_claim};
 use crate::model::{self, Draft, SignatureClaim, Timestamp};
 use crate::store::testing::{Book, Key, traits::*};
-use crate::store::{PrepareContext, PreparedRecord};
+use crate::store::{Kind, PrepareContext, PreparedRecord};
 
 /// A queue root with mailboxes.
 struct Root {
@@ -56,7 +56,7 @@ impl Root {
             state: None,
             roles: crate::model::Roles::default(),
             home: None,
-            maildir: crate::store::maildir::MaildirSettings::default(),
+            ..StoreSpec::default()
         }
     }
 

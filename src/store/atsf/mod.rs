@@ -41,6 +41,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::model::locks::{LockLevel, Mutex};
 
@@ -51,6 +52,7 @@ use super::engine::lines::log::LogCursor;
 use super::engine::lines::scan::LogScan;
 use super::engine::lines::table::{KEPT, LogRoot, LogRowOf};
 use super::engine::lines::{LineFormat, LineStore, LogFacts as _, LogReading, LogShape, NameClass};
+use super::kind::KindRow;
 use super::{
     AddressFit, AnswerScheme, EmptyThread, Facets, FoundMessage, Location, MessageAppender,
     PartContent, PartReader, PrepareContext, PreparedRecord, Record, RepeatKind, Store as _,
@@ -65,6 +67,20 @@ pub use roots::project_folders;
 use roots::{AGENT, GIT, GitRepository, THREADS};
 use sent_log::{AtsfSentLog, AtsfSentSpan};
 use thread_facts::{AtsfThreadFacts, AtsfThreadState};
+
+/// The row of this kind.
+pub(super) const KIND: KindRow = KindRow {
+    has_logs: true,
+    ..KindRow::new("atsf", "in an ATSF thread one writes to user or agent", EXAMPLE, |spec| {
+        Ok(Arc::new(AtsfStore::open(spec)?))
+    })
+};
+
+const EXAMPLE: &str = r#"# [[store]]
+# kind = "atsf"
+# dir = "~/src/project"              # the folder that holds .agent/
+# me = "user"                        # a role; default: user
+"#;
 
 /// The roles of the format; a mount acts as one of them.
 const ROLES: [&str; 3] = ["user", "agent", "system"];

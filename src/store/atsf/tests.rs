@@ -106,7 +106,7 @@ impl Project {
             state: Some(self.dir.path().join("state")),
             roles: crate::model::Roles::default(),
             home: None,
-            maildir: crate::store::maildir::MaildirSettings::default(),
+            ..StoreSpec::default()
         }
     }
 

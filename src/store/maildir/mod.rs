@@ -22,11 +22,26 @@ use std::sync::Arc;
 
 pub use self::settings::{KEYS, MaildirMarks, MaildirSettings};
 use super::engine::files::{FileStore, StoreFile};
+use super::kind::{DefaultPlace, KindRow};
 use super::{Location, PartContent, PartReader, Store, StoreError, StoreProperties, StoreSpec};
 use crate::mime::reading::FILE_BYTES;
 use crate::model::sanitize_line;
 use format::{MaildirFacts, MaildirFormat};
 use mail::MaildirMail;
+
+/// The row of this kind. A Maildir is read only where a person says so.
+pub(super) const KIND: KindRow = KindRow {
+    place: DefaultPlace::Home("Maildir"),
+    dir_variables: &["MAILDIR"],
+    ..KindRow::new("maildir", "mail goes to an address written NAME@HOST", EXAMPLE, open)
+};
+
+const EXAMPLE: &str = r#"# [[store]]
+# kind = "maildir"
+# dir = "~/Maildir"                  # the folder of new/ and cur/; default: $MAILDIR, else this
+# me = "bob@example.org"             # or a list; mail is sent from the first address
+# sendmail = "/usr/sbin/sendmail"    # sends mail to other machines; default: none is sent
+"#;
 
 /// The largest body of a sent mail, in bytes.
 const MAX_BODY: u64 = 16 << 20;
@@ -38,7 +53,7 @@ type MaildirStore = FileStore<MaildirFormat>;
 ///
 /// # Errors
 /// If one of my addresses is none.
-pub fn open(spec: &StoreSpec) -> Result<Arc<dyn Store>, StoreError> {
+fn open(spec: &StoreSpec) -> Result<Arc<dyn Store>, StoreError> {
     Ok(Arc::new(MaildirStore::open(spec)?))
 }
 

@@ -32,6 +32,7 @@ use super::engine::Format;
 use super::engine::lines::check::{LineCheck, LineReporter};
 use super::engine::lines::table::LogRowOf;
 use super::engine::lines::{LineFormat, LineStore, LogShape, NameClass};
+use super::kind::{DefaultPlace, KindRow};
 use super::text::pytext::to_nfc;
 use super::{
     AddressFit, AnswerScheme, Facets, FoundMessage, InboundMail, LinkRouter, Location,
@@ -45,6 +46,27 @@ use crate::model::{DeliveryState, Draft, Message, Remedy, display_path, sanitize
 use alias::SampLogName;
 use files::LastSampFiles;
 use record::{SampRecord, SampScratch};
+
+/// The row of this kind.
+pub(super) const KIND: KindRow = KindRow {
+    // SAMP needs no files, so no store is looked for.
+    place: DefaultPlace::State("agent-message"),
+    dir_variables: &["AGENT_MESSAGE_DIR"],
+    has_logs: true,
+    ..KindRow::new(
+        "samp",
+        "a name in SAMP takes letters, digits, '.', '_' and '-', begins with a letter or digit and has \
+         at most 64 characters",
+        EXAMPLE,
+        |spec| Ok(Arc::new(SampStore::open(spec)?)),
+    )
+};
+
+const EXAMPLE: &str = r#"# [[store]]
+# name = "work"                      # default: the kind
+# kind = "samp"
+# dir = "~/sync/agent-message"
+"#;
 
 /// A SAMP folder, read and written as one alias.
 pub type SampStore = LineStore<Samp>;

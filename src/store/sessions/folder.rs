@@ -4,17 +4,14 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use super::build::sum_tokens;
-use super::claude::ClaudeCode;
-use super::codex::CodexCli;
 use super::dialect::{LineContext, SessionDialect};
 use super::format::{SessionFormat, SessionStore, build_message, open_result_file};
 use super::message::{SessionHead, SessionMessage, SessionResultFile, SessionRole, TokenCount};
 use super::render::render_message;
-use crate::model::{Roles, Timestamp};
+use crate::model::Timestamp;
 use crate::store::engine::lines::LineFormat as _;
 use crate::store::engine::lines::log::{LineRun, read_lines, split_lines};
 use crate::store::engine::lines::table::LogSource;
-use crate::store::maildir::MaildirSettings;
 use crate::store::{
     FoundMessage, Kind, Location, Rejection, ScanSink, Store as _, StoreError, StoreSpec, fs,
 };
@@ -40,19 +37,18 @@ pub trait SessionFolder {
 /// # Errors
 /// If the folder cannot be read, or the kind has no sessions.
 pub fn open_sessions(kind: Kind, dir: &Path) -> Result<Box<dyn SessionFolder>, StoreError> {
-    match kind {
-        Kind::Claude => Ok(Box::new(ScannedSessions::<ClaudeCode>::open(dir)?)),
-        Kind::Codex => Ok(Box::new(ScannedSessions::<CodexCli>::open(dir)?)),
-        Kind::Samp
-        | Kind::AgentAzall
-        | Kind::Amp
-        | Kind::Atsf
-        | Kind::Ssot
-        | Kind::Amq
-        | Kind::Maildir => {
-            Err(StoreError::Invalid(format!("a store of kind {kind} holds no sessions")))
-        }
-    }
+    let none = || StoreError::Invalid(format!("a store of kind {kind} holds no sessions"));
+    kind.row().open_sessions.ok_or_else(none)?(dir)
+}
+
+/// Opens the sessions of one harness below a base folder.
+///
+/// # Errors
+/// If the folder cannot be read.
+pub(super) fn open_dialect<D: SessionDialect>(
+    dir: &Path,
+) -> Result<Box<dyn SessionFolder>, StoreError> {
+    Ok(Box::new(ScannedSessions::<D>::open(dir)?))
 }
 
 /// The sessions of one harness, after a scan.
@@ -67,13 +63,7 @@ impl<D: SessionDialect> ScannedSessions<D> {
             name: D::KIND.to_string(),
             kind: D::KIND,
             dir: dir.to_owned(),
-            may_create: false,
-            me: String::new(),
-            own_address: None,
-            state: None,
-            roles: Roles::default(),
-            home: None,
-            maildir: MaildirSettings::default(),
+            ..StoreSpec::default()
         })?;
         let mut found = SessionSink::default();
         store.scan(true, &mut found)?;

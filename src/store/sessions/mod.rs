@@ -28,17 +28,44 @@ use std::sync::Arc;
 
 use self::claude::ClaudeCode;
 use self::codex::CodexCli;
+use self::dialect::SessionDialect;
 use self::format::SessionStore;
-use super::{Kind, Store, StoreError, StoreSpec};
+use super::kind::{DefaultPlace, KindRow};
+use super::{Store, StoreError, StoreSpec};
+
+/// The grammar of the addresses in transcripts, as a phrase for people.
+const GRAMMAR: &str = "nobody writes into the transcripts of a coding agent but its own program";
+
+/// The row of the kind `claude`.
+pub(super) const CLAUDE: KindRow = KindRow {
+    place: DefaultPlace::Home(".claude"),
+    dir_variables: &["CLAUDE_CONFIG_DIR"],
+    open_sessions: Some(folder::open_dialect::<ClaudeCode>),
+    has_logs: true,
+    ..KindRow::new("claude", GRAMMAR, CLAUDE_EXAMPLE, open::<ClaudeCode>)
+};
+
+/// The row of the kind `codex`.
+pub(super) const CODEX: KindRow = KindRow {
+    place: DefaultPlace::Home(".codex"),
+    dir_variables: &["CODEX_HOME"],
+    open_sessions: Some(folder::open_dialect::<CodexCli>),
+    has_logs: true,
+    ..KindRow::new("codex", GRAMMAR, CODEX_EXAMPLE, open::<CodexCli>)
+};
+
+const CLAUDE_EXAMPLE: &str = r#"# The transcripts of coding agents, to read and to search. They hold secrets: everything that an agent saw.
+# [[store]]
+# kind = "claude"
+# dir = "~/.claude"                  # the folder of projects/; default: $CLAUDE_CONFIG_DIR, else this
+"#;
+
+const CODEX_EXAMPLE: &str = r#"# [[store]]
+# kind = "codex"
+# dir = "~/.codex"                   # the folder of sessions/; default: $CODEX_HOME, else this
+"#;
 
 /// Opens a folder of transcripts. It creates nothing.
-///
-/// # Errors
-/// If I am no role of a session.
-pub fn open(spec: &StoreSpec) -> Result<Arc<dyn Store>, StoreError> {
-    match spec.kind {
-        Kind::Claude => Ok(Arc::new(SessionStore::<ClaudeCode>::open(spec)?)),
-        Kind::Codex => Ok(Arc::new(SessionStore::<CodexCli>::open(spec)?)),
-        kind => Err(StoreError::Invalid(format!("a store of kind {kind} holds no sessions"))),
-    }
+fn open<D: SessionDialect>(spec: &StoreSpec) -> Result<Arc<dyn Store>, StoreError> {
+    Ok(Arc::new(SessionStore::<D>::open(spec)?))
 }

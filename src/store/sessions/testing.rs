@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::message::{SessionBlock, SessionHead, SessionMessage, read_session};
 use crate::model::Roles;
-use crate::store::maildir::MaildirSettings;
 use crate::store::testing::Book;
 use crate::store::{self, Kind, Store, StoreSpec};
 
@@ -52,7 +51,7 @@ impl SessionBed {
             state: None,
             roles: Roles::default(),
             home: None,
-            maildir: MaildirSettings::default(),
+            ..StoreSpec::default()
         };
         store::open(&spec).unwrap()
     }

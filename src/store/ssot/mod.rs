@@ -38,10 +38,29 @@ mod tests;
 use std::sync::Arc;
 
 use super::engine::files::FileStore;
+use super::kind::KindRow;
 use super::{AnswerScheme, NextAnswerRule, Store, StoreError, StoreProperties, StoreSpec};
 use crate::model::{Roles, sanitize_line};
 use format::SsotFormat;
 use vocabulary::Role;
+
+/// The row of this kind.
+pub(super) const KIND: KindRow = KindRow {
+    has_acks: true,
+    commands: &[("resume TASK", "lift the lock or the suspension of a task; works only as admin")],
+    ..KindRow::new(
+        "ssot",
+        "a task record goes to admin, coordinator, executor or reviewer",
+        EXAMPLE,
+        open,
+    )
+};
+
+const EXAMPLE: &str = r#"# [[store]]
+# kind = "ssot"
+# dir = "~/sync/ssot"
+# me = "executor"                    # a role; default: my name
+"#;
 
 /// The SSOT as one role sees it.
 type Ssot = FileStore<SsotFormat>;
@@ -50,7 +69,7 @@ type Ssot = FileStore<SsotFormat>;
 ///
 /// # Errors
 /// If I am no role.
-pub fn open(spec: &StoreSpec) -> Result<Arc<dyn Store>, StoreError> {
+fn open(spec: &StoreSpec) -> Result<Arc<dyn Store>, StoreError> {
     Ok(Arc::new(Ssot::open(spec)?))
 }
 

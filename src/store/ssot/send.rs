@@ -226,7 +226,10 @@ impl Ssot {
         };
         let to = Role::from_name(to).filter(|role| role.can_receive()).ok_or_else(|| {
             let to = sanitize_line(to);
-            StoreError::Invalid(format!("{to:?}: {}", crate::store::Kind::Ssot.address_grammar()))
+            StoreError::Invalid(format!(
+                "{to:?}: {}",
+                crate::store::Kind::Ssot.row().address_grammar
+            ))
         })?;
         let kind = match draft.kind.as_deref() {
             Some(name) => SsotMessageType::from_name(name).ok_or_else(|| {

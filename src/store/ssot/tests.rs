@@ -51,7 +51,7 @@ impl Bed {
             state: None,
             roles: crate::model::Roles::default(),
             home: None,
-            maildir: crate::store::maildir::MaildirSettings::default(),
+            ..StoreSpec::default()
         }
     }
 

@@ -21,7 +21,7 @@ fn open(dir: &std::path::Path) -> std::sync::Arc<dyn Store> {
         state: None,
         roles: Roles::default(),
         home: None,
-        maildir: crate::store::maildir::MaildirSettings::default(),
+        ..StoreSpec::default()
     };
     store::open(&spec).unwrap()
 }

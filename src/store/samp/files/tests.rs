@@ -21,7 +21,7 @@ fn open(dir: &Path, me: &str) -> Arc<dyn Store> {
         state: None,
         roles: Roles::default(),
         home: None,
-        maildir: crate::store::maildir::MaildirSettings::default(),
+        ..StoreSpec::default()
     };
     store::open(&spec).unwrap()
 }

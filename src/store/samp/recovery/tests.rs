@@ -30,8 +30,8 @@ impl Machine {
             state: Some(self.state()),
             roles: Roles::default(),
             home: None,
-            maildir: crate::store::maildir::MaildirSettings::default(),
             may_create: true,
+            ..StoreSpec::default()
         })
         .unwrap()
     }
