@@ -39,8 +39,8 @@ pub(crate) fn recipients(typed: &OsStr) -> Vec<CompletionCandidate> {
         let typed = typed.to_str()?;
         let before = typed.get(..typed.rfind(',').map_or(0, |at| at + 1))?;
         let mailbox = parse_global_options().open_mailbox(true).ok()?;
-        let core = mailbox.tree().index().read();
-        let plain = core
+        let tables = mailbox.tree().index().read();
+        let plain = tables
             .messages
             .names()
             .known_addresses()

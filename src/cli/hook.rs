@@ -286,9 +286,9 @@ fn describe_plugin_use(
 
 /// Returns the text about parts that are installed beside a harness's plugin.
 fn describe_duplicates(env: &Env, harness: &'static Harness, what: InstallPart) -> String {
-    let (file, standing) = install::read_install_status(env, harness, what);
+    let (file, status) = install::read_install_status(env, harness, what);
     if !matches!(
-        standing,
+        status,
         InstallStatus::Installed | InstallStatus::Outdated | InstallStatus::ProgramMissing(_)
     ) {
         return String::new();
@@ -429,7 +429,7 @@ fn print_status(options: &GlobalOptions) -> Result<(), Failure> {
     let mut text = String::new();
     for harness in &ALL {
         let here = found.iter().any(|of| of.name == harness.name);
-        let (file, standing) = install::read_install_status(&env, harness, InstallPart::Hooks);
+        let (file, status) = install::read_install_status(&env, harness, InstallPart::Hooks);
         let (told, told_by) =
             install::read_install_status(&env, harness, InstallPart::Instructions);
         if let Some(plugin) = install::plugin::find_enabled_plugin(&env, harness) {
@@ -455,14 +455,14 @@ fn print_status(options: &GlobalOptions) -> Result<(), Failure> {
             "{}: {}; hooks: {} ({}); instructions: {} ({})",
             harness.name,
             if here { "here" } else { "not found" },
-            describe_standing(&standing),
+            describe_install_status(&status),
             env.display_home(&file),
-            describe_standing(&told_by),
+            describe_install_status(&told_by),
             env.display_home(&told),
         );
         text += &explain_silence(&env, harness);
         if matches!(
-            standing,
+            status,
             InstallStatus::Installed | InstallStatus::Outdated | InstallStatus::ProgramMissing(_)
         ) {
             let nameless = hook::explain_missing_name(&env, harness);
@@ -500,8 +500,8 @@ fn format_sessions(env: &Env, sessions: &SessionDir) -> String {
     text
 }
 
-fn describe_standing(standing: &InstallStatus) -> String {
-    match standing {
+fn describe_install_status(status: &InstallStatus) -> String {
+    match status {
         InstallStatus::Installed => "installed".to_owned(),
         InstallStatus::Outdated => "installed by an older msgfs".to_owned(),
         InstallStatus::ProgramMissing(program) => {
@@ -515,7 +515,7 @@ fn describe_standing(standing: &InstallStatus) -> String {
 
 /// Returns the problem of a part that is installed for a harness.
 fn find_problem(env: &Env, harness: &'static Harness, what: InstallPart) -> Option<DoctorProblem> {
-    let (file, standing) = install::read_install_status(env, harness, what);
+    let (file, status) = install::read_install_status(env, harness, what);
     let (file, Harness { name, title, .. }) = (env.display_home(&file), harness);
     let (things, command) = match what {
         InstallPart::Hooks => ("hooks", format!("msgfs hook install --for {name}")),
@@ -528,7 +528,7 @@ fn find_problem(env: &Env, harness: &'static Harness, what: InstallPart) -> Opti
     } else {
         ""
     };
-    let problem = match standing {
+    let problem = match status {
         InstallStatus::Outdated => DoctorProblem::warning(format!(
             "the {things} of {title} in {file} are of an older msgfs{again}"
         )),

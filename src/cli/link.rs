@@ -67,7 +67,7 @@ struct LinkStatusRow {
     name: String,
     store: String,
     #[serde(flatten)]
-    standing: LinkHealth,
+    health: LinkHealth,
     #[serde(skip)]
     folder: PathBuf,
     /// A process carries for it now.
@@ -108,11 +108,11 @@ fn list_opened_links(folder: &Path, is_carried: bool) -> Vec<LinkStatusRow> {
     for store in folders(folder) {
         for name in folders(&folder.join(&store)) {
             let folder = folder.join(&store).join(&name);
-            let Some(standing) = board::read_saved_health(&folder) else { continue };
+            let Some(health) = board::read_saved_health(&folder) else { continue };
             out.push(LinkStatusRow {
                 name,
                 store: store.clone(),
-                standing,
+                health,
                 folder,
                 is_carried,
                 is_left_out: false,
@@ -130,7 +130,7 @@ fn list_shared_links(context: &CommandContext) -> Result<Vec<LinkStatusRow>, Fai
         let folder = link::shared_links_folder(states).join(&link.name);
         let engine = link.describe_place();
         let not_opened = || LinkHealth { engine: engine.clone(), ..LinkHealth::default() };
-        let mut standing = board::read_saved_health(&folder).unwrap_or_else(not_opened);
+        let mut health = board::read_saved_health(&folder).unwrap_or_else(not_opened);
         let (name, store) = (link.name, link.store);
         // One of the names of this machine carries for all of them.
         let is_carried = config::find_lock_holder(&folder).is_some();
@@ -141,10 +141,10 @@ fn list_shared_links(context: &CommandContext) -> Result<Vec<LinkStatusRow>, Fai
                 "it is left out: there is no store {store:?}; there is {}",
                 stores.join(", ")
             );
-            standing = LinkHealth { state: LinkState::Stopped { why }, ..not_opened() };
+            health = LinkHealth { state: LinkState::Stopped { why }, ..not_opened() };
         }
         let folder = PathBuf::new();
-        LinkStatusRow { name, store, standing, folder, is_carried, is_left_out }
+        LinkStatusRow { name, store, health, folder, is_carried, is_left_out }
     };
     let links = context.config.links.iter().filter(|link| !link.off);
     Ok(links.filter_map(link::LinkConfig::to_nats).map(shown).collect())
@@ -204,7 +204,7 @@ fn print_status(links: &[LinkStatusRow], is_held: bool, json: bool) -> Result<()
             format!("nothing carries now{of}: neither a mount nor `msgfs carry --all` is running")
         });
     }
-    let lines: Vec<String> = links.iter().flat_map(|l| l.standing.render_lines(&l.name)).collect();
+    let lines: Vec<String> = links.iter().flat_map(|l| l.health.render_lines(&l.name)).collect();
     output::print_data(&(lines.join("\n") + "\n"))
 }
 

@@ -89,24 +89,24 @@ impl ScanSink for ScanApplier<'_> {
         check_signatures(found);
         let judge = self.index.trust_judge(self.number);
         let mut decided = Vec::with_capacity(found.len());
-        let mut core = self.index.core.write();
+        let mut tables = self.index.tables.write();
         let known = self.changes.added.len();
         // The caller drops the found messages later. Decrementing a reference count here would wait for all
         // writes to the tables.
         for some in found.chunks(TOGETHER) {
-            core.prefetch_messages(self.number, some);
+            tables.prefetch_messages(self.number, some);
             for f in some {
-                let refused = self.apply_found(&mut core, &judge, f);
+                let refused = self.apply_found(&mut tables, &judge, f);
                 decided.push((f.at, refused));
             }
         }
         for r in rejected.drain(..) {
             log_reject(self.store, &r);
-            core.add_reject(self.number, r, None);
+            tables.add_reject(self.number, r, None);
             self.changes.other = true;
         }
         if !self.bulk {
-            let (mut moved, mut redrawn) = (core.relink_threads(), core.settle_multicasts());
+            let (mut moved, mut redrawn) = (tables.relink_threads(), tables.settle_multicasts());
             if !moved.is_empty() || !redrawn.is_empty() {
                 // A new message was never seen in the thread that it left, or under another id.
                 let new: HashSet<&MsgIx> = self.changes.added.iter().skip(known).collect();
@@ -115,41 +115,43 @@ impl ScanSink for ScanApplier<'_> {
                 self.changes.moved.extend(moved);
                 self.changes.redrawn.extend(redrawn);
             }
-            self.changes.redrawn.extend(core.update_missing_signatures(&self.index.keyring, false));
+            self.changes
+                .redrawn
+                .extend(tables.update_missing_signatures(&self.index.keyring, false));
         }
         decided
     }
 
     fn begin_rescan(&mut self, sources: &[u32]) {
         let is_among = source_filter(self.number, sources);
-        let mut core = self.index.core.write();
-        let known = core.messages.all_entries();
+        let mut tables = self.index.tables.write();
+        let known = tables.messages.all_entries();
         let stale = known.filter(|(_, e)| is_among(e.source()) && !e.is_gone());
         let stale: Vec<MsgIx> = stale.map(|(ix, _)| ix).collect();
         for ix in &stale {
-            core.messages.entry_mut(*ix).set_stale(true);
+            tables.messages.entry_mut(*ix).set_stale(true);
         }
         self.stale.extend(stale);
-        core.messages.mark_stale_copies(&is_among, true);
-        core.trust.remove_rejects(|key, r| is_among(key.0) && r.message.is_none());
+        tables.messages.mark_stale_copies(&is_among, true);
+        tables.trust.remove_rejects(|key, r| is_among(key.0) && r.message.is_none());
         self.changes.other = true;
     }
 
     fn verified_sources(&mut self, sources: &[u32]) -> HashSet<u32> {
         let is_among = source_filter(self.number, sources);
-        let core = self.index.core.read();
+        let tables = self.index.tables.read();
         let entries =
-            core.messages.all_entries().filter(|(_, e)| e.is_live() && is_among(e.source()));
-        let verified = entries.filter(|(ix, _)| core.trust.was_verified(&core.messages, *ix));
+            tables.messages.all_entries().filter(|(_, e)| e.is_live() && is_among(e.source()));
+        let verified = entries.filter(|(ix, _)| tables.trust.was_verified(&tables.messages, *ix));
         verified.map(|(_, e)| e.source().file()).collect()
     }
 
     fn end_rescan(&mut self, sources: &[u32]) {
         let is_among = source_filter(self.number, sources);
-        let mut core = self.index.core.write();
+        let mut tables = self.index.tables.write();
         let mut gone = Vec::new();
         self.stale.retain(|ix| {
-            let entry = core.messages.entry(*ix);
+            let entry = tables.messages.entry(*ix);
             let is_stale = entry.is_stale();
             let lost = is_stale && is_among(entry.source());
             if lost {
@@ -160,14 +162,17 @@ impl ScanSink for ScanApplier<'_> {
         // A message may have been marked stale twice.
         gone.sort_unstable();
         gone.dedup();
-        let kept = core.dismiss_gone(&mut gone);
-        core.messages.drop_stale_copies(is_among);
+        let kept = tables.dismiss_gone(&mut gone);
+        tables.messages.drop_stale_copies(is_among);
         if !self.bulk {
             self.changes.redrawn.extend(kept);
-            self.changes.redrawn.extend(core.settle_multicasts());
-            self.changes.redrawn.extend(core.update_missing_signatures(&self.index.keyring, false));
+            self.changes.redrawn.extend(tables.settle_multicasts());
+            self.changes
+                .redrawn
+                .extend(tables.update_missing_signatures(&self.index.keyring, false));
         }
-        core.trust
+        tables
+            .trust
             .remove_rejects(|_, r| r.message.is_some_and(|ix| gone.binary_search(&ix).is_ok()));
         self.changes.removed.extend(gone);
     }
@@ -178,18 +183,18 @@ impl ScanSink for ScanApplier<'_> {
 
     fn resume_source(&mut self, source: u32) {
         let source = SourceId::new(self.number, source);
-        let mut core = self.index.core.write();
-        core.trust.remove_rejects(|key, r| key.0 == source && r.incomplete);
+        let mut tables = self.index.tables.write();
+        tables.trust.remove_rejects(|key, r| key.0 == source && r.incomplete);
         self.changes.other = true;
     }
 
     fn report_progress(&mut self, done: u64, total: u64) {
         if self.bulk && !self.reserved {
             self.reserved = true;
-            let mut core = self.index.core.write();
+            let mut tables = self.index.tables.write();
             // The first piece of the store predicts the size of the rest.
-            let per_byte = core.messages.messages_so_far() as f64 / done.max(1) as f64;
-            core.messages.reserve((per_byte * total.saturating_sub(done) as f64) as usize);
+            let per_byte = tables.messages.messages_so_far() as f64 / done.max(1) as f64;
+            tables.messages.reserve((per_byte * total.saturating_sub(done) as f64) as usize);
         }
         (self.progress)(done, total);
     }
@@ -214,10 +219,10 @@ fn source_filter(store: usize, files: &[u32]) -> impl Fn(SourceId) -> bool + use
 impl ScanApplier<'_> {
     /// Keeps messages that the scan should report again but could not read.
     pub fn unmark_stale(&mut self, which: impl Fn(SourceId) -> bool) {
-        let mut core = self.index.core.write();
-        core.messages.mark_stale_copies(&which, false);
+        let mut tables = self.index.tables.write();
+        tables.messages.mark_stale_copies(&which, false);
         self.stale.retain(|ix| {
-            let entry = core.messages.entry_mut(*ix);
+            let entry = tables.messages.entry_mut(*ix);
             let is_meant = which(entry.source());
             if is_meant {
                 entry.set_stale(false);
@@ -229,31 +234,31 @@ impl ScanApplier<'_> {
     /// Applies a found message to the tables. Returns true if it is rejected.
     fn apply_found(
         &mut self,
-        core: &mut IndexTables,
+        tables: &mut IndexTables,
         judge: &TrustJudge<'_>,
         found: &FoundMessage<'_>,
     ) -> bool {
-        let refused = |core: &IndexTables, ix| core.messages.entry(ix).is_rejected();
-        match core.insert_message(self.number, found) {
+        let refused = |tables: &IndexTables, ix| tables.messages.entry(ix).is_rejected();
+        match tables.insert_message(self.number, found) {
             InsertOutcome::Known => false,
             InsertOutcome::New(ix) => {
-                self.judge_new(core, judge, ix, found);
-                self.note_verified_text(core, ix, found);
-                core.messages.set_reported_size(ix, found);
-                if !refused(core, ix) {
-                    core.marks.note_answer(&core.messages, self.number, found);
+                self.judge_new(tables, judge, ix, found);
+                self.note_verified_text(tables, ix, found);
+                tables.messages.set_reported_size(ix, found);
+                if !refused(tables, ix) {
+                    tables.marks.note_answer(&tables.messages, self.number, found);
                 }
-                core.admit_message(ix);
+                tables.admit_message(ix);
                 if !self.bulk {
                     self.changes.added.push(ix);
                 }
-                refused(core, ix)
+                refused(tables, ix)
             }
             InsertOutcome::Updated(ix, what) => {
-                let judged = self.rejudge_found(core, judge, ix, found);
-                self.note_verified_text(core, ix, found);
-                if !refused(core, ix) {
-                    core.marks.note_answer(&core.messages, self.number, found);
+                let judged = self.rejudge_found(tables, judge, ix, found);
+                self.note_verified_text(tables, ix, found);
+                if !refused(tables, ix) {
+                    tables.marks.note_answer(&tables.messages, self.number, found);
                 }
                 if !self.bulk && (what.shown || judged) {
                     self.changes.redrawn.push(ix);
@@ -261,7 +266,7 @@ impl ScanApplier<'_> {
                 if !self.bulk && what.marked {
                     self.changes.marked.push(ix);
                 }
-                refused(core, ix)
+                refused(tables, ix)
             }
             InsertOutcome::IdTaken => {
                 let reason = format!(
@@ -269,7 +274,7 @@ impl ScanApplier<'_> {
                      not hash to that id",
                     crate::model::sanitize_line(&found.id)
                 );
-                self.reject_message(core, found, reason, None);
+                self.reject_message(tables, found, reason, None);
                 true
             }
         }
@@ -278,31 +283,31 @@ impl ScanApplier<'_> {
     /// Judges the signature of a new message and stores the result in its entry.
     fn judge_new(
         &mut self,
-        core: &mut IndexTables,
+        tables: &mut IndexTables,
         judge: &TrustJudge<'_>,
         ix: MsgIx,
         found: &FoundMessage<'_>,
     ) {
-        core.messages.entry_mut(ix).set_rejected(false);
+        tables.messages.entry_mut(ix).set_rejected(false);
         // It may have been there before.
-        let changed = self.is_text_changed(core, ix, found);
-        core.trust.note_stripped(&core.messages, ix, found.claim.is_none() && !changed);
+        let changed = self.is_text_changed(tables, ix, found);
+        tables.trust.note_stripped(&tables.messages, ix, found.claim.is_none() && !changed);
         if found.claim.is_none() && !changed && judge.unsigned == Unsigned::Accept {
-            core.trust.note_unsigned(&mut core.messages, ix);
+            tables.trust.note_unsigned(&mut tables.messages, ix);
             return;
         }
         match judge_found(judge, found, changed) {
             TrustDecision::Accepted(sig, key) => {
-                core.trust.note_signature(&mut core.messages, ix, sig, key);
+                tables.trust.note_signature(&mut tables.messages, ix, sig, key);
                 let unvouched = found.claim.is_some() && sig != SignatureKind::Valid;
-                core.trust.note_unvouched(ix, unvouched);
-                core.threads.queue_relink(&core.messages, ix);
+                tables.trust.note_unvouched(ix, unvouched);
+                tables.threads.queue_relink(&tables.messages, ix);
             }
             TrustDecision::Refused(reason) => {
-                core.messages.entry_mut(ix).set_rejected(true);
-                core.trust.note_unvouched(ix, false);
-                core.threads.queue_relink(&core.messages, ix);
-                self.reject_message(core, found, reason, Some(ix));
+                tables.messages.entry_mut(ix).set_rejected(true);
+                tables.trust.note_unvouched(ix, false);
+                tables.threads.queue_relink(&tables.messages, ix);
+                self.reject_message(tables, found, reason, Some(ix));
             }
         }
     }
@@ -314,55 +319,55 @@ impl ScanApplier<'_> {
     }
 
     /// Stores the hash of the text of a verified message.
-    fn note_verified_text(&self, core: &mut IndexTables, ix: MsgIx, found: &FoundMessage<'_>) {
-        if core.messages.entry(ix).is_verified()
+    fn note_verified_text(&self, tables: &mut IndexTables, ix: MsgIx, found: &FoundMessage<'_>) {
+        if tables.messages.entry(ix).is_verified()
             && found.claim.is_some()
             && let Some(text) = self.signed_text_hash(found)
         {
-            core.trust.note_verified_text(ix, text);
+            tables.trust.note_verified_text(ix, text);
         }
     }
 
     /// Returns true if a message was verified, is not signed any more, and has another text now.
-    fn is_text_changed(&self, core: &IndexTables, ix: MsgIx, found: &FoundMessage<'_>) -> bool {
-        if !core.trust.was_verified(&core.messages, ix) || found.claim.is_some() {
+    fn is_text_changed(&self, tables: &IndexTables, ix: MsgIx, found: &FoundMessage<'_>) -> bool {
+        if !tables.trust.was_verified(&tables.messages, ix) || found.claim.is_some() {
             return false;
         }
         match found.repeat_kind {
             // The id proves it, or the store vouches for it.
             RepeatKind::Same | RepeatKind::Restated => false,
             RepeatKind::Claimed => true,
-            RepeatKind::Rewritten => core.trust.verified_text(ix) != self.signed_text_hash(found),
+            RepeatKind::Rewritten => tables.trust.verified_text(ix) != self.signed_text_hash(found),
         }
     }
 
     /// Judges a message again after its file changed. Returns true if it is shown differently now.
     fn rejudge_found(
         &mut self,
-        core: &mut IndexTables,
+        tables: &mut IndexTables,
         judge: &TrustJudge<'_>,
         ix: MsgIx,
         found: &FoundMessage<'_>,
     ) -> bool {
-        let entry = core.messages.entry(ix);
+        let entry = tables.messages.entry(ix);
         let (refused, unsigned) = (entry.is_rejected(), entry.is_unsigned());
-        let changed = self.is_text_changed(core, ix, found);
+        let changed = self.is_text_changed(tables, ix, found);
         if found.claim.is_none() && unsigned && !refused && !changed {
             return false;
         }
         match judge_found(judge, found, changed) {
             TrustDecision::Accepted(sig, key) => {
                 let stripped = found.claim.is_none() && sig == SignatureKind::None;
-                core.trust.note_stripped(&core.messages, ix, stripped);
-                core.accept_signature(ix, sig, key, found.claim.is_some())
+                tables.trust.note_stripped(&tables.messages, ix, stripped);
+                tables.accept_signature(ix, sig, key, found.claim.is_some())
             }
             TrustDecision::Refused(reason) => {
                 if !refused {
-                    core.withhold_message(ix);
+                    tables.withhold_message(ix);
                     self.changes.removed.push(ix);
                 }
-                core.trust.remove_rejects(|_, r| r.message == Some(ix));
-                self.reject_message(core, found, reason, Some(ix));
+                tables.trust.remove_rejects(|_, r| r.message == Some(ix));
+                self.reject_message(tables, found, reason, Some(ix));
                 false
             }
         }
@@ -370,7 +375,7 @@ impl ScanApplier<'_> {
 
     fn reject_message(
         &mut self,
-        core: &mut IndexTables,
+        tables: &mut IndexTables,
         found: &FoundMessage<'_>,
         reason: String,
         message: Option<MsgIx>,
@@ -378,7 +383,7 @@ impl ScanApplier<'_> {
         let (at, path, line) = (found.at, found.path.to_string(), found.line);
         let rejected = Rejection { at, path, line, reason, time: found.time, incomplete: false };
         log_reject(self.store, &rejected);
-        core.add_reject(self.number, rejected, message);
+        tables.add_reject(self.number, rejected, message);
         self.changes.other = true;
     }
 }

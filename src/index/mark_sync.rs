@@ -52,7 +52,7 @@ impl Index {
     pub(super) fn claim_read(&self, ix: MsgIx) -> Result<bool, StoreError> {
         let mut moved = false;
         loop {
-            let entry = *self.core.read().messages.entry(ix);
+            let entry = *self.tables.read().messages.entry(ix);
             if entry.is_read() {
                 return Ok(moved);
             }
@@ -83,7 +83,7 @@ impl Index {
 
     /// Applies the changes in the store of a message.
     pub(super) fn rescan_store_of(&self, ix: MsgIx) {
-        let number = self.core.read().messages.entry(ix).store();
+        let number = self.tables.read().messages.entry(ix).store();
         if let Err(error) = self.refresh_store(number, false) {
             tracing::warn!(%error, "the store cannot be read now");
         }
@@ -93,7 +93,7 @@ impl Index {
         let key = self.message_key(ix);
         // The lock is held around both, so that the file has the changes of one message in order.
         let mut marks = self.marks.lock();
-        let Some(changed) = self.core.write().set_own_mark(ix, read, here) else { return };
+        let Some(changed) = self.tables.write().set_own_mark(ix, read, here) else { return };
         marks.push(&(key, MarkValue::Read(read)));
         write_pending_marks(&mut marks);
         drop(marks);
@@ -111,13 +111,13 @@ impl Index {
         if self.settings.read_only {
             return 0;
         }
-        let unread: Vec<MsgIx> = self.core.read().messages.lists().unread().collect();
+        let unread: Vec<MsgIx> = self.tables.read().messages.lists().unread().collect();
         let comes_first = |store: &Arc<dyn Store>| {
             store.facets().marks.is_some_and(StoreMarks::should_write_first)
         };
         let first: Vec<usize> =
             (0..).zip(self.stores.iter()).filter(|(_, s)| comes_first(s)).map(|(n, _)| n).collect();
-        let is_first = |ix: &MsgIx| first.contains(&self.core.read().messages.entry(*ix).store());
+        let is_first = |ix: &MsgIx| first.contains(&self.tables.read().messages.entry(*ix).store());
         let (claimed, unread): (Vec<MsgIx>, Vec<MsgIx>) = unread.into_iter().partition(is_first);
         let claimed =
             claimed.into_iter().filter(|ix| self.mark_message(*ix, true, false).is_ok()).count();
@@ -125,20 +125,20 @@ impl Index {
         // Chunks keep the locks short, so that readers do not wait long.
         for some in unread.chunks(MARKED_AT_ONCE) {
             let mut marks = self.marks.lock();
-            let mut core = self.core.write();
+            let mut tables = self.tables.write();
             for ix in some {
-                if core.messages.entry(*ix).is_read()
-                    || core.set_own_mark(*ix, true, false).is_none()
+                if tables.messages.entry(*ix).is_read()
+                    || tables.set_own_mark(*ix, true, false).is_none()
                 {
                     continue;
                 }
-                let messages = &core.messages;
+                let messages = &tables.messages;
                 let entry = messages.entry(*ix);
                 let store = self.store_of(entry).name();
                 marks.push_read(store, messages.sender(entry), &messages.id(entry));
                 changes.marked.push(*ix);
             }
-            drop(core);
+            drop(tables);
             write_pending_marks(&mut marks);
         }
         self.has_untold_marks.store(true, Ordering::Relaxed);
@@ -148,7 +148,7 @@ impl Index {
 
     /// Applies the file of marks to the tables.
     pub(super) fn replay_marks(&self, changes: &[MarkChange]) {
-        let IndexTables { messages, marks, .. } = &mut *self.core.write();
+        let IndexTables { messages, marks, .. } = &mut *self.tables.write();
         for (key, said) in changes {
             let number = self.stores.iter().position(|s| s.name() == key.store);
             let Some(number) = number else { continue };
@@ -172,26 +172,26 @@ impl Index {
             marks.imported.insert(store.name().to_owned(), mark);
             return Vec::new();
         }
-        let mut core = self.core.write();
-        let newly = |core: &IndexTables, ix: &MsgIx| {
-            let e = core.messages.entry(*ix);
+        let mut tables = self.tables.write();
+        let newly = |tables: &IndexTables, ix: &MsgIx| {
+            let e = tables.messages.entry(*ix);
             e.store() == number && !e.is_read() && {
-                let (from, id) = (core.messages.sender(e), core.messages.id(e));
+                let (from, id) = (tables.messages.sender(e), tables.messages.id(e));
                 mark.has_read(e.time(), from, &id)
                     && !last.as_ref().is_some_and(|l| l.has_read(e.time(), from, &id))
             }
         };
         let read: Vec<MsgIx> =
-            core.messages.lists().messages_to_me().filter(|ix| newly(&core, ix)).collect();
+            tables.messages.lists().messages_to_me().filter(|ix| newly(&tables, ix)).collect();
         // A message that came late, below the first imported position, counts as read, although nobody has read
         // it.
         let origin = if last.is_some() { MarkOrigin::Here } else { MarkOrigin::Position };
         for ix in &read {
-            let [_, from, id] = core.messages.key_parts(core.messages.entry(*ix));
+            let [_, from, id] = tables.messages.key_parts(tables.messages.entry(*ix));
             marks.push_mark(store.name(), &Mark { from, id, read: true, origin });
-            core.set_own_mark(*ix, true, false);
+            tables.set_own_mark(*ix, true, false);
         }
-        drop(core);
+        drop(tables);
         marks.push_watermark(store.name(), mark);
         // It is written now: after a crash, a message that arrived late must not look as if it had been covered.
         write_pending_marks(&mut marks);
@@ -242,15 +242,15 @@ impl Index {
     fn sync_marks_to_store(&self, number: usize, store: &dyn Store) -> Option<Duration> {
         let marks = store.facets().marks;
         let due = {
-            let core = &mut *self.core.write();
-            core.marks.list_due_marks(&core.messages, number)
+            let tables = &mut *self.tables.write();
+            tables.marks.list_due_marks(&tables.messages, number)
         };
         let (mut look, mut busy, mut errors) = (false, false, 0);
         for (ix, at, read) in due {
             let result = marks.map_or(Ok(false), |marks| marks.write_mark(&at, read));
             {
-                let core = &mut *self.core.write();
-                core.marks.record_mark_result(&core.messages, ix, read, &result);
+                let tables = &mut *self.tables.write();
+                tables.marks.record_mark_result(&tables.messages, ix, read, &result);
             }
             match result {
                 Ok(noted) => look |= noted,
@@ -301,7 +301,7 @@ impl Index {
         let Some(mark) = self.contiguous_watermark(number) else { return };
         let mut marks = self.marks.lock();
         let old = position.watermark().unwrap_or_default();
-        let retired = find_retired_ids(&self.core.read().messages, number, &old, &mark);
+        let retired = find_retired_ids(&self.tables.read().messages, number, &old, &mark);
         match position.advance_watermark(&mark, &retired) {
             // Our own write must not be imported as another reader's mark.
             Ok(Some(written)) => {
@@ -319,7 +319,7 @@ impl Index {
     /// nothing is unread, with the read ids of that second, of any time in the future, and of the newest messages
     /// that were read, in both forms. `None` if nothing was read.
     pub(super) fn contiguous_watermark(&self, number: usize) -> Option<Watermark> {
-        let messages = &self.core.read().messages;
+        let messages = &self.tables.read().messages;
         let now = Timestamp::now().secs();
         let entry = |ix: &MsgIx| messages.entry(*ix);
         let secs = |ix: &MsgIx| entry(ix).time().secs();
@@ -400,12 +400,12 @@ impl Index {
         let key = self.message_key(ix);
         let mut marks = self.marks.lock();
         let labelled = {
-            let mut core = self.core.write();
-            let identity = core.messages.entry(ix).identity();
+            let mut tables = self.tables.write();
+            let identity = tables.messages.entry(ix).identity();
             if let Some(read) = read {
-                core.set_own_mark(ix, read, false);
+                tables.set_own_mark(ix, read, false);
             }
-            core.marks.set_label(identity, label.clone())
+            tables.marks.set_label(identity, label.clone())
         };
         // In this order, because marking it unread clears a part of the label.
         if let Some(read) = read {
@@ -462,13 +462,13 @@ impl Index {
             return Ok(None);
         }
         let mut marked = Vec::new();
-        let mut core = self.core.write();
-        let tables = &mut *core;
+        let mut guard = self.tables.write();
+        let tables = &mut *guard;
         for mark in heard {
             marks.push_mark(store.name(), mark);
             marked.extend(tables.marks.apply_heard_mark(&mut tables.messages, number, mark));
         }
-        drop(core);
+        drop(guard);
         let written = marks.write();
         let len = marks.len();
         drop(marks);

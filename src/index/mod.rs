@@ -20,8 +20,8 @@
 //! # Locks
 //!
 //! Locks are taken in this order, which [`crate::model::locks`] checks: `scanning` (one per store: one scan at a
-//! time) → `marks` → `core`. None is held while a store is read for a view or writes marks on messages. Only
-//! `marks` is held while the read position of a store is read or written. Scans take `core` once per batch, so
+//! time) → `marks` → `tables`. None is held while a store is read for a view or writes marks on messages. Only
+//! `marks` is held while the read position of a store is read or written. Scans take `tables` once per batch, so
 //! that views never wait for a whole log.
 
 mod agents;
@@ -99,7 +99,7 @@ type ChangeListener = Arc<dyn Fn(&IndexChanges) + Send + Sync>;
 
 /// The index. Everything above it shares it.
 pub struct Index {
-    core: RwLock<IndexTables>,
+    tables: RwLock<IndexTables>,
     stores: StoreList,
     keyring: Arc<Keyring>,
     marks: Mutex<MarkFile>,
@@ -151,10 +151,10 @@ impl Index {
         if stores.len() > SourceId::STORES {
             return Err(IndexError::TooMany(stores.len()));
         }
-        let (core, marks, changes) = restore_tables(&stores, &keyring, &settings)?;
-        let bulk = core.messages.is_bulk_load();
+        let (tables, marks, changes) = restore_tables(&stores, &keyring, &settings)?;
+        let bulk = tables.messages.is_bulk_load();
         let index = Self {
-            core: RwLock::with_level(LockLevel::IndexTables, core),
+            tables: RwLock::with_level(LockLevel::IndexTables, tables),
             // This includes stores that are added later.
             scanning: (0..SourceId::STORES)
                 .map(|_| Mutex::with_level(LockLevel::Scanning, ()))
@@ -182,18 +182,18 @@ impl Index {
         let looked: Vec<bool> =
             (0..index.stores.len()).map(|number| index.store_failure(number).is_none()).collect();
         if bulk {
-            let mut core = index.core.write();
-            core.messages.set_known_stores(&looked);
-            core.relink_threads();
-            core.settle_multicasts();
-            core.messages.sort_lists();
-            core.update_missing_signatures(&index.keyring, true);
-            core.shrink_tables();
-            drop(core);
+            let mut tables = index.tables.write();
+            tables.messages.set_known_stores(&looked);
+            tables.relink_threads();
+            tables.settle_multicasts();
+            tables.messages.sort_lists();
+            tables.update_missing_signatures(&index.keyring, true);
+            tables.shrink_tables();
+            drop(tables);
             process::trim_heap();
         }
         for (number, looked) in looked.into_iter().enumerate() {
-            index.core.write().messages.note_scanned(number, looked);
+            index.tables.write().messages.note_scanned(number, looked);
         }
         index.save_pins();
         index.judge_first_uses();
@@ -232,11 +232,11 @@ impl Index {
         let (_, changes, _) = MarkFile::open(path, MarkCheckpoint::default(), true)
             .map_err(|error| IndexError::Marks(path.clone(), error))?;
         let name = store.name().to_owned();
-        let mut core = self.core.write();
-        core.messages.add_store(store_info(store.as_ref()));
+        let mut tables = self.tables.write();
+        tables.messages.add_store(store_info(store.as_ref()));
         self.my_keys.write().push(key);
         self.stores.append(store);
-        drop((core, marks, turn));
+        drop((tables, marks, turn));
         let of_it: Vec<_> = changes.into_iter().filter(|(key, _)| key.store == name).collect();
         self.replay_marks(&of_it);
         self.publish_changes(&IndexChanges {
@@ -274,13 +274,13 @@ impl Index {
     /// Returns the tables, for reading. The caller holds the guard briefly, and reads no store meanwhile.
     #[track_caller]
     pub fn read(&self) -> RwLockReadGuard<'_, IndexTables> {
-        self.core.read()
+        self.tables.read()
     }
 
     /// Restarts the process if somebody wrote into the snapshot on which the tables lie. Callers that begin to answer
     /// a question about many messages ask this first.
     pub fn require_sound_tables(&self) {
-        if let Some(snapshot) = &self.core.read().snapshot {
+        if let Some(snapshot) = &self.tables.read().snapshot {
             snapshot.require_unchanged();
         }
     }
@@ -293,7 +293,7 @@ impl Index {
     /// Stores the rendered length of a message, and the number of its lines that begin like a transcript's
     /// separator, if the entry still is as in `seen` at that generation.
     pub fn remember_size(&self, ix: MsgIx, seen: &IndexEntry, generation: u64, size: (u64, u32)) {
-        self.core.write().set_size(ix, seen, generation, size);
+        self.tables.write().set_size(ix, seen, generation, size);
     }
 
     /// Scans a store for changes: all of it with `full`, otherwise only the changes that the store was notified
@@ -305,10 +305,10 @@ impl Index {
         let mut changes = self.scan_store(number, full, false, &mut |_, _| {});
         changes.empty_threads = self.update_empty_threads(number);
         changes.marked.extend(self.import_watermark(number));
-        if self.core.read().marks.has_due_marks() {
+        if self.tables.read().marks.has_due_marks() {
             self.has_untold_marks.store(true, Ordering::Relaxed);
             // The thread that writes marks waits for changes, and there may be no visible one.
-            if self.core.write().marks.take_request() {
+            if self.tables.write().marks.take_request() {
                 self.wake_all();
             }
         }
@@ -373,7 +373,7 @@ impl Index {
         }
         let changes = applier.changes;
         if !bulk {
-            self.core.write().messages.note_scanned(number, failure.is_none());
+            self.tables.write().messages.note_scanned(number, failure.is_none());
         }
         if let Some(last) = self.failures.get(number) {
             *last.lock() = failure;
@@ -383,7 +383,7 @@ impl Index {
     }
 
     fn save_pins(&self) {
-        let lines = self.core.write().trust.take_prior_lines();
+        let lines = self.tables.write().trust.take_prior_lines();
         if !lines.is_empty() && !self.settings.read_only {
             let mut log = AppendLog::new(self.settings.prior_path());
             if let Err(error) = log.append(&lines, AppendSync::Now) {
@@ -440,8 +440,8 @@ impl Index {
 
     /// Returns the message's key.
     pub fn message_key(&self, ix: MsgIx) -> MessageKey {
-        let core = self.core.read();
-        let [store, from, id] = core.messages.key_parts(core.messages.entry(ix));
+        let tables = self.tables.read();
+        let [store, from, id] = tables.messages.key_parts(tables.messages.entry(ix));
         MessageKey { store, from, id }
     }
 
@@ -450,9 +450,9 @@ impl Index {
     pub fn save_snapshot(&self) {
         let Some(changes) = self.write_snapshot().filter(|_| self.settings.map) else { return };
         let Some(saved) = load_snapshot(&self.stores, &self.settings) else { return };
-        let mut core = self.core.write();
-        let old = (core.change_count() == changes).then(|| core.adopt_tables(saved.core));
-        drop(core);
+        let mut tables = self.tables.write();
+        let old = (tables.change_count() == changes).then(|| tables.adopt_tables(saved.tables));
+        drop(tables);
         drop(old);
         process::trim_heap();
     }
@@ -468,11 +468,11 @@ impl Index {
         let mut marks = self.marks.lock();
         write_pending_marks(&mut marks);
         let stores: Vec<Vec<u8>> = self.stores.iter().map(|s| s.save_cursors()).collect();
-        let core = self.core.read();
+        let tables = self.tables.read();
         let result = snapshot::save(
             &self.settings.snapshot,
             &snapshot_fingerprint(&self.stores, &self.settings),
-            &core,
+            &tables,
             &stores,
             marks.checkpoint(),
             self.keyring.trust_hashes(),
@@ -480,7 +480,7 @@ impl Index {
         if let Err(e) = &result {
             tracing::warn!(path = %self.settings.snapshot.display(), error = %e, "the index was not saved");
         }
-        result.ok().map(|()| core.change_count())
+        result.ok().map(|()| tables.change_count())
     }
 
     /// Returns the time of the last change of a mark. It is the time of the file, and so the same after a
@@ -541,10 +541,10 @@ fn restore_tables(
             && stores.iter().zip(&saved.stores).all(|(store, saved)| store.restore_cursors(saved));
         if fits {
             keyring.note_changes_since(&saved.trust);
-            let mut core = saved.core;
-            core.complete(infos, prior);
-            (0..stores.len()).for_each(|number| core.messages.note_scanned(number, true));
-            return Ok((core, marks, changes));
+            let mut tables = saved.tables;
+            tables.complete(infos, prior);
+            (0..stores.len()).for_each(|number| tables.messages.note_scanned(number, true));
+            return Ok((tables, marks, changes));
         }
         // Cursors without their tables would hide messages.
         for store in stores {

@@ -95,7 +95,7 @@ pub(super) struct SnapshotHeader {
 
 /// The tables of a snapshot and its other values.
 pub(super) struct LoadedSnapshot {
-    pub core: IndexTables,
+    pub tables: IndexTables,
     pub stores: Vec<Vec<u8>>,
     pub marks: MarkCheckpoint,
     pub trust: BTreeMap<String, u64>,
@@ -132,25 +132,25 @@ impl IndexTables {
 pub(super) fn save(
     path: &Path,
     fingerprint: &str,
-    core: &IndexTables,
+    tables: &IndexTables,
     stores: &[Vec<u8>],
     marks: MarkCheckpoint,
     trust: BTreeMap<String, u64>,
 ) -> io::Result<()> {
-    let (first, last) = core.messages.snapshot_tables();
-    let threads = core.threads.snapshot_tables();
+    let (first, last) = tables.messages.snapshot_tables();
+    let threads = tables.threads.snapshot_tables();
     let cursors = stores.iter().map(|store| Box::new(store) as AnyTable<'_>);
-    let tables: Vec<AnyTable<'_>> =
+    let saved: Vec<AnyTable<'_>> =
         first.into_iter().chain(threads).chain(last).chain(cursors).collect();
-    let lengths = tables.iter().map(|table| table.byte_len()).collect();
-    let header = serde_json::to_vec(&core.snapshot_header((fingerprint, marks), trust, lengths))?;
-    let count: usize = tables.iter().map(|table| table.piece_count()).sum();
+    let lengths = saved.iter().map(|table| table.byte_len()).collect();
+    let header = serde_json::to_vec(&tables.snapshot_header((fingerprint, marks), trust, lengths))?;
+    let count: usize = saved.iter().map(|table| table.piece_count()).sum();
     atomic_file::write_atomic_with(path, MODE, |file| {
         let mut at = (START + header.len() + count * 8) as u64;
         file.seek(SeekFrom::Start(at))?;
         let mut out = BufWriter::with_capacity(1 << 20, &mut *file);
         let mut sums = Vec::with_capacity(count);
-        for table in &tables {
+        for table in &saved {
             let start = align_offset(at);
             let gap = [0; ALIGN as usize];
             out.write_all(gap.split_at((start - at) as usize).0)?;
@@ -268,7 +268,7 @@ pub(super) fn load(
     let stores = tables.lengths.len();
     let stores = (0..stores).map(|_| tables.next_vec()).collect::<Option<_>>()?;
     let messages = MessageTable::from_snapshot(columns, &mut header)?;
-    let core = IndexTables {
+    let tables = IndexTables {
         threads: ThreadTable::from_snapshot(threads, thread_of, &mut header)?,
         trust: TrustTable::from_snapshot(&messages, &mut header)?,
         marks: MarkTable::from_snapshot(&messages, &mut header)?,
@@ -276,5 +276,5 @@ pub(super) fn load(
         snapshot,
     };
     let SnapshotHeader { marks, trust, .. } = header;
-    Some(LoadedSnapshot { core, stores, marks, trust })
+    Some(LoadedSnapshot { tables, stores, marks, trust })
 }

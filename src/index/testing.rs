@@ -114,16 +114,16 @@ pub(super) fn tables_of(stores: Vec<StoreInfo>) -> IndexTables {
 }
 
 /// Returns the tables of a snapshot with the stores that they were made of.
-pub(super) fn with_stores(mut core: IndexTables, stores: Vec<StoreInfo>) -> IndexTables {
-    core.complete(stores, PriorMessages::default());
-    core
+pub(super) fn with_stores(mut tables: IndexTables, stores: Vec<StoreInfo>) -> IndexTables {
+    tables.complete(stores, PriorMessages::default());
+    tables
 }
 
 impl Index {
     /// Breaks an invariant: the message behind this one in the chain of its thread is behind the end of the table.
     pub fn plant_broken_chain(&self, ix: MsgIx) {
         let beyond = MsgIx::for_test(1_000_000);
-        let messages = &mut self.core.write().messages;
+        let messages = &mut self.tables.write().messages;
         messages.entry_mut(ix).set_next_in_thread(beyond);
         // Nothing that a view cached counts any more.
         messages.note_change();
@@ -162,8 +162,8 @@ pub(super) fn entry(index: &Index, id: &str) -> IndexEntry {
 #[track_caller]
 pub(super) fn thread(index: &Index, id: &str) -> String {
     let entry = entry(index, id);
-    let core = index.read();
-    core.threads.thread_id(&core.messages, entry.thread()).0.to_owned()
+    let tables = index.read();
+    tables.threads.thread_id(&tables.messages, entry.thread()).0.to_owned()
 }
 
 /// Returns a list that receives all changes published from now on.

@@ -33,98 +33,98 @@ fn found(from: &'static str, id: &str, secs: i64, offset: u64) -> FoundMessage<'
     }
 }
 
-fn core() -> IndexTables {
+fn new_tables() -> IndexTables {
     let info = |name: &str| StoreInfo { whole_seconds: true, ..StoreInfo::with_name(name) };
     tables_of(vec![info("samp"), info("work")])
 }
 
 /// Returns the milliseconds from a message's time to the time in its name.
-fn name_offset(core: &IndexTables, ix: MsgIx) -> i64 {
-    let entry = core.messages.entry(ix);
-    core.messages.name_time(entry).millis() - entry.time().millis()
+fn name_offset(tables: &IndexTables, ix: MsgIx) -> i64 {
+    let entry = tables.messages.entry(ix);
+    tables.messages.name_time(entry).millis() - entry.time().millis()
 }
 
 #[track_caller]
-fn add(core: &mut IndexTables, store: usize, found: &FoundMessage<'_>) -> MsgIx {
-    let InsertOutcome::New(ix) = core.insert_message(store, found) else {
+fn add(tables: &mut IndexTables, store: usize, found: &FoundMessage<'_>) -> MsgIx {
+    let InsertOutcome::New(ix) = tables.insert_message(store, found) else {
         panic!("{found:?} is not new")
     };
-    core.admit_message(ix);
+    tables.admit_message(ix);
     ix
 }
 
 #[test]
 fn a_key_is_writer_and_id_of_one_store() {
-    let mut core = core();
-    let a = add(&mut core, 0, &found("foo", ID_A, 5, 0));
-    assert_eq!(core.insert_message(0, &found("foo", ID_A, 5, 200)), InsertOutcome::Known);
+    let mut tables = new_tables();
+    let a = add(&mut tables, 0, &found("foo", ID_A, 5, 0));
+    assert_eq!(tables.insert_message(0, &found("foo", ID_A, 5, 200)), InsertOutcome::Known);
     let others = [
-        add(&mut core, 0, &found("foo", ID_B, 5, 300)),
-        add(&mut core, 0, &found("zed", ID_A, 5, 400)),
-        add(&mut core, 1, &found("foo", ID_A, 5, 500)),
-        add(&mut core, 0, &found("foo", "not hex", 5, 600)),
-        add(&mut core, 0, &found("foo", "", 5, 700)),
+        add(&mut tables, 0, &found("foo", ID_B, 5, 300)),
+        add(&mut tables, 0, &found("zed", ID_A, 5, 400)),
+        add(&mut tables, 1, &found("foo", ID_A, 5, 500)),
+        add(&mut tables, 0, &found("foo", "not hex", 5, 600)),
+        add(&mut tables, 0, &found("foo", "", 5, 700)),
     ];
     let mut identities: Vec<u64> =
-        others.iter().chain([&a]).map(|ix| core.messages.entry(*ix).identity()).collect();
+        others.iter().chain([&a]).map(|ix| tables.messages.entry(*ix).identity()).collect();
     identities.sort_unstable();
     identities.dedup();
     assert_eq!(identities.len(), 6);
     for (store, from, id, ix) in
         [(0, "foo", ID_A, a), (1, "foo", ID_A, others[2]), (0, "foo", "not hex", others[3])]
     {
-        assert_eq!(core.messages.find_message(store, from, id), Some(ix));
-        assert_eq!(core.messages.id(core.messages.entry(ix)), id);
+        assert_eq!(tables.messages.find_message(store, from, id), Some(ix));
+        assert_eq!(tables.messages.id(tables.messages.entry(ix)), id);
     }
-    assert_eq!(core.messages.find_message(1, "zed", ID_A), None);
-    assert_eq!(core.marks.unread_count(), 6);
+    assert_eq!(tables.messages.find_message(1, "zed", ID_A), None);
+    assert_eq!(tables.marks.unread_count(), 6);
 }
 
 #[test]
 fn another_text_under_a_known_id_is_refused_unless_it_hashes_to_it() {
-    let mut core = core();
-    add(&mut core, 0, &found("foo", ID_A, 5, 0));
+    let mut tables = new_tables();
+    add(&mut tables, 0, &found("foo", ID_A, 5, 0));
     let other = |change: fn(&mut FoundMessage<'_>)| {
         let mut f = FoundMessage { repeat_kind: RepeatKind::Claimed, ..found("foo", ID_A, 5, 200) };
         change(&mut f);
         f
     };
     // A copy by a program whose ids do not verify here is still a copy.
-    assert_eq!(core.insert_message(0, &other(|_| {})), InsertOutcome::Known);
+    assert_eq!(tables.insert_message(0, &other(|_| {})), InsertOutcome::Known);
     for forged in [
         other(|f| f.time = Timestamp::from_secs(6)),
         other(|f| f.to = "zed".into()),
         other(|f| f.thread = "u".into()),
         other(|f| f.at.len = 101),
     ] {
-        assert_eq!(core.insert_message(0, &forged), InsertOutcome::IdTaken, "{forged:?}");
+        assert_eq!(tables.insert_message(0, &forged), InsertOutcome::IdTaken, "{forged:?}");
     }
-    assert_eq!(core.marks.unread_count(), 1);
+    assert_eq!(tables.marks.unread_count(), 1);
 }
 
 #[test]
 fn an_id_crafted_to_look_like_another_message_gets_an_identity_of_its_own() {
-    let mut core = core();
-    let a = add(&mut core, 0, &found("foo", ID_A, 5, 0));
-    let (writer, _) = core.messages.intern_writer(MessageHome::of_store(0), "mallory");
-    core.trust.add_writer(writer);
-    let salt = core.messages.names().writer(writer).salt;
-    let crafted = format!("{:016x}", unmix_id(core.messages.entry(a).hash(), salt));
-    let b = add(&mut core, 0, &found("mallory", &crafted, 5, 100));
-    assert_ne!(core.messages.entry(a).identity(), core.messages.entry(b).identity());
-    assert_eq!(core.messages.id(core.messages.entry(b)), crafted);
-    assert_eq!(core.messages.find_message(0, "mallory", &crafted), Some(b));
-    assert_eq!(core.insert_message(0, &found("mallory", &crafted, 5, 900)), InsertOutcome::Known);
+    let mut tables = new_tables();
+    let a = add(&mut tables, 0, &found("foo", ID_A, 5, 0));
+    let (writer, _) = tables.messages.intern_writer(MessageHome::of_store(0), "mallory");
+    tables.trust.add_writer(writer);
+    let salt = tables.messages.names().writer(writer).salt;
+    let crafted = format!("{:016x}", unmix_id(tables.messages.entry(a).hash(), salt));
+    let b = add(&mut tables, 0, &found("mallory", &crafted, 5, 100));
+    assert_ne!(tables.messages.entry(a).identity(), tables.messages.entry(b).identity());
+    assert_eq!(tables.messages.id(tables.messages.entry(b)), crafted);
+    assert_eq!(tables.messages.find_message(0, "mallory", &crafted), Some(b));
+    assert_eq!(tables.insert_message(0, &found("mallory", &crafted, 5, 900)), InsertOutcome::Known);
     assert_ne!(mix_id(1, 2), mix_id(1, 3));
 }
 
 #[test]
 fn digits_count_the_earlier_messages_of_a_second_in_log_order() {
-    let mut core = core();
+    let mut tables = new_tables();
     let mut digits = |from: &'static str, secs: i64| {
-        let n = core.messages.messages_so_far() as u64;
-        let ix = add(&mut core, 0, &found(from, &format!("{n:016x}"), secs, n));
-        name_offset(&core, ix)
+        let n = tables.messages.messages_so_far() as u64;
+        let ix = add(&mut tables, 0, &found(from, &format!("{n:016x}"), secs, n));
+        name_offset(&tables, ix)
     };
     let times = [10, 10, 11, 10, 12, 11, 9, 9, 12, 10];
     assert_eq!(times.map(|secs| digits("foo", secs)), [0, 1, 0, 2, 0, 1, 0, 1, 1, 3]);
@@ -136,16 +136,16 @@ fn digits_count_the_earlier_messages_of_a_second_in_log_order() {
 
 #[test]
 fn lists_stay_in_order_whatever_arrives_when() {
-    let mut core = core();
+    let mut tables = new_tables();
     for (n, secs) in [5, 3, 9, 3, 7, 1].into_iter().enumerate() {
-        add(&mut core, 0, &found("foo", &format!("{n:016x}"), secs, n as u64));
+        add(&mut tables, 0, &found("foo", &format!("{n:016x}"), secs, n as u64));
     }
     let times = |list: Vec<MsgIx>| -> Vec<i64> {
-        list.iter().map(|ix| core.messages.entry(*ix).time().secs()).collect()
+        list.iter().map(|ix| tables.messages.entry(*ix).time().secs()).collect()
     };
-    assert_eq!(times(core.messages.lists().messages_to_me().collect()), [1, 3, 3, 5, 7, 9]);
+    assert_eq!(times(tables.messages.lists().messages_to_me().collect()), [1, 3, 3, 5, 7, 9]);
     assert_eq!(
-        times(core.threads.thread_messages(&core.messages, ThreadIx::MIN)),
+        times(tables.threads.thread_messages(&tables.messages, ThreadIx::MIN)),
         [1, 3, 3, 5, 7, 9]
     );
 }
@@ -154,30 +154,30 @@ fn lists_stay_in_order_whatever_arrives_when() {
 #[test]
 fn a_message_that_is_no_longer_to_me_is_not_listed() {
     for bulk in [false, true] {
-        let mut core = core();
+        let mut tables = new_tables();
         if bulk {
-            core.messages.begin_bulk_load();
+            tables.messages.begin_bulk_load();
         }
         let restated = |secs, to_me| FoundMessage {
             to_me,
             repeat_kind: RepeatKind::Restated,
             ..found("foo", ID_A, secs, 0)
         };
-        let ix = add(&mut core, 0, &restated(5, true));
-        let other = add(&mut core, 0, &found("foo", ID_B, 6, 100));
-        core.insert_message(0, &restated(5, false));
-        core.messages.sort_lists();
-        assert_eq!(core.messages.lists().sorted_to_me(), [other], "bulk: {bulk}");
-        core.insert_message(0, &restated(5, true));
-        assert_eq!(core.messages.lists().sorted_to_me(), [ix, other], "bulk: {bulk}");
+        let ix = add(&mut tables, 0, &restated(5, true));
+        let other = add(&mut tables, 0, &found("foo", ID_B, 6, 100));
+        tables.insert_message(0, &restated(5, false));
+        tables.messages.sort_lists();
+        assert_eq!(tables.messages.lists().sorted_to_me(), [other], "bulk: {bulk}");
+        tables.insert_message(0, &restated(5, true));
+        assert_eq!(tables.messages.lists().sorted_to_me(), [ix, other], "bulk: {bulk}");
     }
 }
 
 /// Returns tables of which none is empty.
 fn full_core() -> IndexTables {
-    let mut core = core();
-    let a = add(&mut core, 0, &found("foo", ID_A, 5, 0));
-    let b = add(&mut core, 0, &found("foo", "odd \u{e9}", 3, 100));
+    let mut tables = new_tables();
+    let a = add(&mut tables, 0, &found("foo", ID_A, 5, 0));
+    let b = add(&mut tables, 0, &found("foo", "odd \u{e9}", 3, 100));
     let mine = FoundMessage {
         to: "foo, zed".into(),
         to_me: false,
@@ -185,84 +185,85 @@ fn full_core() -> IndexTables {
         idempotency_key: Some("k".into()),
         ..found("me", ID_B, 5, 200)
     };
-    add(&mut core, 1, &mine);
-    add(&mut core, 1, &FoundMessage { thread: "".into(), ..found("zed", ID_A, 2, 300) });
-    core.trust.note_signature(
-        &mut core.messages,
+    add(&mut tables, 1, &mine);
+    add(&mut tables, 1, &FoundMessage { thread: "".into(), ..found("zed", ID_A, 2, 300) });
+    tables.trust.note_signature(
+        &mut tables.messages,
         a,
         SignatureKind::Valid,
         Some(PublicKey([7; 32])),
     );
-    core.set_own_mark(b, true, false);
+    tables.set_own_mark(b, true, false);
     let gone = MessageKey { store: "samp".into(), from: "gone".into(), id: ID_B.into() };
-    core.marks.apply_logged_mark(&mut core.messages, 0, &gone, &MarkValue::Read(true));
+    tables.marks.apply_logged_mark(&mut tables.messages, 0, &gone, &MarkValue::Read(true));
     let label = MailLabel { flags: Some("F".into()), old: true, ..MailLabel::default() };
     let labelled = MarkValue::Label(label.clone());
-    core.marks.apply_logged_mark(&mut core.messages, 0, &gone, &labelled);
-    core.marks.set_label(core.messages.entry(a).identity(), label);
-    core.marks.note_answer(
-        &core.messages,
+    tables.marks.apply_logged_mark(&mut tables.messages, 0, &gone, &labelled);
+    tables.marks.set_label(tables.messages.entry(a).identity(), label);
+    tables.marks.note_answer(
+        &tables.messages,
         0,
         &FoundMessage { in_reply_to: Some(ID_A.into()), from_me: true, ..FoundMessage::default() },
     );
     let at = Location { source: 3, offset: 9, len: 4 };
     let (reason, time) = ("bad".to_owned(), Timestamp::from_secs(4));
     let path = "log-x.jsonl".to_owned();
-    core.add_reject(1, Rejection { at, path, line: 2, reason, time, incomplete: true }, None);
-    core
+    tables.add_reject(1, Rejection { at, path, line: 2, reason, time, incomplete: true }, None);
+    tables
 }
 
 /// Returns all answers that tables can give.
-fn answers(core: &mut IndexTables) -> Vec<String> {
+fn answers(tables: &mut IndexTables) -> Vec<String> {
     let mut out = Vec::new();
-    for ix in (0..core.messages.messages_so_far()).map(MsgIx::new) {
-        let e = *core.messages.entry(ix);
-        let (from, id) = (core.messages.sender(&e).to_owned(), core.messages.id(&e));
-        let found = core.messages.find_message(e.store(), &from, &id) == Some(ix);
-        let thread = core.threads.thread_id(&core.messages, e.thread());
-        let told = (e.time(), core.messages.name_time(&e), e.location(), e.is_read(), e.is_to_me());
+    for ix in (0..tables.messages.messages_so_far()).map(MsgIx::new) {
+        let e = *tables.messages.entry(ix);
+        let (from, id) = (tables.messages.sender(&e).to_owned(), tables.messages.id(&e));
+        let found = tables.messages.find_message(e.store(), &from, &id) == Some(ix);
+        let thread = tables.threads.thread_id(&tables.messages, e.thread());
+        let told =
+            (e.time(), tables.messages.name_time(&e), e.location(), e.is_read(), e.is_to_me());
         let more = (
-            core.messages.recipient_list(&e),
-            core.trust.signature(&core.messages, &e),
+            tables.messages.recipient_list(&e),
+            tables.trust.signature(&tables.messages, &e),
             e.identity(),
-            core.messages.find_by_identity(e.identity()),
+            tables.messages.find_by_identity(e.identity()),
         );
-        let mail = (core.marks.label(&e), core.marks.is_answered(&core.messages, &e));
+        let mail = (tables.marks.label(&e), tables.marks.is_answered(&tables.messages, &e));
         out.push(format!("{ix:?} {from} {id} {found} {thread:?} {told:?} {more:?} {mail:?}"));
     }
-    for t in core.threads.visible_threads(true).collect::<Vec<_>>() {
-        let identity = core.threads.thread_identity(&core.messages, t);
-        assert_eq!(core.threads.find_thread_by_identity(&core.messages, identity), Some(t));
+    for t in tables.threads.visible_threads(true).collect::<Vec<_>>() {
+        let identity = tables.threads.thread_identity(&tables.messages, t);
+        assert_eq!(tables.threads.find_thread_by_identity(&tables.messages, identity), Some(t));
         out.push(format!(
             "{t:?} {:?} {}",
-            core.threads.thread_messages(&core.messages, t),
-            core.threads.is_thread_visible(t, false)
+            tables.threads.thread_messages(&tables.messages, t),
+            tables.threads.is_thread_visible(t, false)
         ));
     }
     out.push(format!(
         "{:?} {:?} {}",
-        core.messages.lists().sorted_to_me(),
-        core.messages.lists().sorted_from_me(),
-        core.marks.unread_count()
+        tables.messages.lists().sorted_to_me(),
+        tables.messages.lists().sorted_from_me(),
+        tables.marks.unread_count()
     ));
-    out.push(format!("{:?}", core.trust.rejects().collect::<Vec<_>>()));
-    let identities: Vec<u64> = core.trust.rejects().map(|(_, r)| r.identity).collect();
-    assert!(identities.iter().all(|i| core.trust.find_reject(*i).is_some()));
+    out.push(format!("{:?}", tables.trust.rejects().collect::<Vec<_>>()));
+    let identities: Vec<u64> = tables.trust.rejects().map(|(_, r)| r.identity).collect();
+    assert!(identities.iter().all(|i| tables.trust.find_reject(*i).is_some()));
     out.push(format!(
         "{:?} {:?}",
-        core.messages.find_by_idempotency_key("k"),
-        core.marks.orphan_marks()
+        tables.messages.find_by_idempotency_key("k"),
+        tables.marks.orphan_marks()
     ));
-    out.push(format!("{:?}", core.messages.names().known_addresses().collect::<Vec<_>>()));
+    out.push(format!("{:?}", tables.messages.names().known_addresses().collect::<Vec<_>>()));
     // The counters behind the digits, and the kept marks, still work.
     for from in ["foo", "zed", "gone"] {
-        let ix = add(core, 0, &found(from, ID_B, 5, 1000));
-        let e = *core.messages.entry(ix);
+        let ix = add(tables, 0, &found(from, ID_B, 5, 1000));
+        let e = *tables.messages.entry(ix);
         out.push(format!(
             "{from} {} {} {:?}",
-            name_offset(core, ix),
+            name_offset(tables, ix),
             e.is_read(),
-            core.marks.label(&e)
+            tables.marks.label(&e)
         ));
     }
     out
@@ -273,15 +274,15 @@ fn marks() -> MarkCheckpoint {
     MarkCheckpoint { len: 42, imported }
 }
 
-fn save(path: &Path, core: &IndexTables, stores: &[Vec<u8>]) {
+fn save(path: &Path, tables: &IndexTables, stores: &[Vec<u8>]) {
     let _ = std::fs::remove_file(path);
-    snapshot::save(path, "print", core, stores, marks(), BTreeMap::new()).unwrap();
+    snapshot::save(path, "print", tables, stores, marks(), BTreeMap::new()).unwrap();
 }
 
 /// Returns the tables of a snapshot. No piece is checked before its first use.
 fn load(path: &Path, like: &IndexTables) -> Option<IndexTables> {
-    let core = snapshot::load(path, "print", true, 0)?.core;
-    Some(with_stores(core, like.messages.names().stores().to_vec()))
+    let tables = snapshot::load(path, "print", true, 0)?.tables;
+    Some(with_stores(tables, like.messages.names().stores().to_vec()))
 }
 
 #[test]
@@ -293,8 +294,8 @@ fn a_snapshot_gives_back_the_same_tables() {
     for (map, at_once) in [(true, 0), (true, u64::MAX), (false, 0)] {
         let mut back = snapshot::load(&path, "print", map, at_once).unwrap();
         assert_eq!((back.stores.as_slice(), &back.marks), (&stores[..], &marks()));
-        back.core = with_stores(back.core, full_core().messages.names().stores().to_vec());
-        assert_eq!(answers(&mut back.core), answers(&mut full_core()));
+        back.tables = with_stores(back.tables, full_core().messages.names().stores().to_vec());
+        assert_eq!(answers(&mut back.tables), answers(&mut full_core()));
     }
     assert!(snapshot::load(&path, "another print", true, 0).is_none());
     assert!(snapshot::load(&dir.path().join("none"), "print", true, 0).is_none());
@@ -304,8 +305,8 @@ fn a_snapshot_gives_back_the_same_tables() {
 fn answered(path: &Path, bytes: &[u8], at_once: u64) -> Option<Vec<String>> {
     std::fs::write(path, bytes).unwrap();
     let restored = snapshot::load(path, "print", true, at_once)?;
-    let mut core = with_stores(restored.core, core().messages.names().stores().to_vec());
-    let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| answers(&mut core)));
+    let mut tables = with_stores(restored.tables, new_tables().messages.names().stores().to_vec());
+    let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| answers(&mut tables)));
     // The next process reads the stores.
     assert_eq!(told.is_ok(), path.exists());
     told.ok()
@@ -351,28 +352,28 @@ proptest! {
     ) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("index");
-        let put = |core: &mut IndexTables, all: &[(usize, u64, i64, usize, bool)]| {
+        let put = |tables: &mut IndexTables, all: &[(usize, u64, i64, usize, bool)]| {
             for (from, id, secs, thread, hex) in all {
                 let id = if *hex { format!("{id:016x}") } else { format!("number {id}") };
                 let from = ["foo", "zed", "me"][*from];
                 let thread = ["t", "u", "", "w\u{e9}"][*thread].into();
-                let offset = core.messages.messages_so_far() as u64;
+                let offset = tables.messages.messages_so_far() as u64;
                 let found = FoundMessage { thread, from_me: from == "me", ..found(from, &id, *secs, offset) };
-                if let InsertOutcome::New(ix) = core.insert_message(0, &found) {
-                    core.admit_message(ix);
+                if let InsertOutcome::New(ix) = tables.insert_message(0, &found) {
+                    tables.admit_message(ix);
                 }
             }
         };
-        let mark = |core: &mut IndexTables| {
+        let mark = |tables: &mut IndexTables| {
             for ix in &marked {
-                let Some(ix) = core.messages.messages_since(0).nth(*ix) else { continue };
-                let read = !core.messages.entry(ix).is_read();
-                core.set_own_mark(ix, read, false);
+                let Some(ix) = tables.messages.messages_since(0).nth(*ix) else { continue };
+                let read = !tables.messages.entry(ix).is_read();
+                tables.set_own_mark(ix, read, false);
             }
         };
-        let mut all = core();
+        let mut all = new_tables();
         put(&mut all, &messages);
-        let mut bulk = core();
+        let mut bulk = new_tables();
         bulk.messages.begin_bulk_load();
         put(&mut bulk, &messages);
         bulk.messages.sort_lists();
@@ -380,7 +381,7 @@ proptest! {
         prop_assert_eq!(bulk.messages.lists().sorted_from_me(), all.messages.lists().sorted_from_me());
         mark(&mut all);
         let (old, new) = messages.split_at(first.min(messages.len()));
-        let mut pieces = core();
+        let mut pieces = new_tables();
         put(&mut pieces, old);
         save(&path, &pieces, &[]);
         let mut pieces = load(&path, &pieces).unwrap();
@@ -470,8 +471,8 @@ fn what_a_rescan_does_not_find_is_gone_and_may_come_back() {
     assert_eq!((inbox(&index), index.read().marks.unread_count()), (vec![z], 1));
     assert!(index.read().threads.is_thread_visible(ThreadIx::MIN, false), "zed still writes there");
     {
-        let core = index.read();
-        assert_eq!(core.threads.thread_messages(&core.messages, ThreadIx::MIN), [z]);
+        let tables = index.read();
+        assert_eq!(tables.threads.thread_messages(&tables.messages, ThreadIx::MIN), [z]);
     }
 
     // The marks and names of its messages are kept, for this process and the next.

@@ -146,12 +146,12 @@ impl HealthBoard {
     /// Returns the board of a link whose folder keeps a copy.
     pub fn new(name: &str, folder: &Path, engine: &str) -> Self {
         let engine = secret::hide_logins(engine);
-        let standing = LinkHealth { engine, ..LinkHealth::default() };
+        let health = LinkHealth { engine, ..LinkHealth::default() };
         Self {
             name: name.to_owned(),
             folder: folder.to_owned(),
             store: None,
-            health: Mutex::new((standing, Timestamp::now())),
+            health: Mutex::new((health, Timestamp::now())),
         }
     }
 
@@ -169,20 +169,20 @@ impl HealthBoard {
     /// Returns why the line at this byte of a writer's log in this store waits, if it does.
     pub fn explain_wait(&self, store: &str, writer: &str, at: u64) -> Option<String> {
         let kept = self.health.lock();
-        let standing = &kept.0;
-        let behind = standing.behind.get(writer).filter(|behind| behind.from <= at)?;
+        let health = &kept.0;
+        let behind = health.behind.get(writer).filter(|behind| behind.from <= at)?;
         if self.store.as_deref() != Some(store) {
             return None;
         }
         let since = |ms: i64| Timestamp::from_millis(ms - ms.rem_euclid(1000)).rfc3339_short();
-        let why = match (&standing.state, &behind.why) {
+        let why = match (&health.state, &behind.why) {
             (_, Some(why)) => why.clone(),
             (LinkState::Waiting { since: at, why }, None) => {
                 format!("not connected since {}: {why}", since(*at))
             }
             _ => return None,
         };
-        let (name, engine) = (sanitize_line(&self.name), sanitize_line(&standing.engine));
+        let (name, engine) = (sanitize_line(&self.name), sanitize_line(&health.engine));
         Some(format!(
             "waits for the link {name} ({engine}) and goes by itself: {}\n",
             sanitize_line(&why)
@@ -194,10 +194,9 @@ impl HealthBoard {
         let Some(told) = read_saved_health(&self.folder) else { return };
         let mut kept = self.health.lock();
         let marks = kept.0.marks.clone();
-        let standing =
-            LinkHealth { by_another: true, marks, engine: kept.0.engine.clone(), ..told };
-        if standing != kept.0 {
-            *kept = (standing, Timestamp::now());
+        let health = LinkHealth { by_another: true, marks, engine: kept.0.engine.clone(), ..told };
+        if health != kept.0 {
+            *kept = (health, Timestamp::now());
         }
     }
 
@@ -228,31 +227,31 @@ impl HealthBoard {
     /// Changes the health, and saves the copy if anything changed.
     pub fn update_health(&self, change: impl FnOnce(&mut LinkHealth)) {
         let mut kept = self.health.lock();
-        let mut standing = kept.0.clone();
-        change(&mut standing);
-        standing.hide_logins();
-        standing.notes.truncate(MAX_NOTES);
-        if standing != kept.0 {
+        let mut health = kept.0.clone();
+        change(&mut health);
+        health.hide_logins();
+        health.notes.truncate(MAX_NOTES);
+        if health != kept.0 {
             // The lock is held, so that an older copy never replaces a newer one. While another process carries, the
             // copy belongs to that process.
-            if !standing.by_another {
-                self.save_copy(&standing);
+            if !health.by_another {
+                self.save_copy(&health);
             }
-            *kept = (standing, Timestamp::now());
+            *kept = (health, Timestamp::now());
         }
     }
 
     /// Records that the engine answered.
     pub fn report_contact(&self) {
         let now = Timestamp::now().millis();
-        self.update_health(|standing| {
+        self.update_health(|health| {
             // The time is coarse, so that not every answer changes the health.
-            let is_known = standing.last_contact.is_some_and(|at| now - at < CONTACT_MS);
+            let is_known = health.last_contact.is_some_and(|at| now - at < CONTACT_MS);
             if !is_known {
-                standing.last_contact = Some(now);
+                health.last_contact = Some(now);
             }
-            if !matches!(standing.state, LinkState::Connected { .. }) {
-                standing.state = LinkState::Connected { since: now };
+            if !matches!(health.state, LinkState::Connected { .. }) {
+                health.state = LinkState::Connected { since: now };
             }
         });
     }
@@ -261,23 +260,23 @@ impl HealthBoard {
     pub fn report_failure(&self, why: &str) {
         let why = sanitize_line(why).into_owned();
         let now = Timestamp::now().millis();
-        self.update_health(|standing| {
-            let since = match standing.state {
+        self.update_health(|health| {
+            let since = match health.state {
                 LinkState::Waiting { since, .. } => since,
                 _ => now,
             };
-            standing.state = LinkState::Waiting { since, why };
+            health.state = LinkState::Waiting { since, why };
         });
     }
 
     /// Records that the link stopped until a person does something.
     pub fn report_stopped(&self, why: &str) {
         let why = sanitize_line(why).into_owned();
-        self.update_health(|standing| standing.state = LinkState::Stopped { why });
+        self.update_health(|health| health.state = LinkState::Stopped { why });
     }
 
-    fn save_copy(&self, standing: &LinkHealth) {
-        let Ok(text) = serde_json::to_vec(standing) else { return };
+    fn save_copy(&self, health: &LinkHealth) {
+        let Ok(text) = serde_json::to_vec(health) else { return };
         let path = self.folder.join(FILE);
         let temp = atomic_file::temp_path(&path);
         // The copy is only for display, so no sender waits for the disk because of it.

@@ -1,7 +1,7 @@
 //! The carrier of a link, as the daemon sees it: a process that makes the exchanges of one link.
 //!
 //! A killed daemon must not interrupt an exchange, so a process of its own session (`msgfs carry LINK-FOLDER`) makes
-//! it. The process stays: it takes one job after the other, and keeps its connection to the engine between letters. It
+//! it. The process stays: it takes one job after the other, and keeps its connection to the engine between messages. It
 //! inherits the lock of its link when it starts, so a free lock means that no carrier lives.
 //!
 //! Daemon and carrier share a socket. The daemon writes the names of jobs, a line each; an empty line asks the carrier

@@ -17,7 +17,7 @@ use zeroize::Zeroizing;
 use super::carrier::{ENDED, OUTCOME};
 use super::disk_space;
 use super::engine::{EngineSettings, ExchangeOutcome, LinkEngine, LinkSession};
-use super::job::{self, CarrierTask, JobOrder, LetterOrder, OutcomeLine, OutcomeLog};
+use super::job::{self, CarrierTask, JobOrder, MessageOrder, OutcomeLine, OutcomeLog};
 use crate::model::locks::{Condvar, Mutex};
 use crate::store::fs::Stamp;
 
@@ -25,7 +25,7 @@ use crate::store::fs::Stamp;
 const LONGEST: Duration = Duration::from_secs(15 * 60);
 /// The time for which a fetch asks again before it ends, so that people learn that the engine answers.
 const STAY: Duration = Duration::from_secs(4 * 60);
-/// The time after which a job to deliver ends between two letters, so that the daemon can do something else.
+/// The time after which a job to deliver ends between two messages, so that the daemon can do something else.
 const DELIVER_WITHIN: Duration = Duration::from_secs(1);
 /// The time for which an unused connection is kept.
 const KEEP_CONNECTION: Duration = Duration::from_secs(2);
@@ -78,7 +78,7 @@ pub(super) fn run_carrier(
             Err(why) => {
                 let outcome = ExchangeOutcome::away(why);
                 let mut log = OutcomeLog::open(&folder)?;
-                log.append(&line_of(first_letter(&order.task), outcome))?;
+                log.append(&line_of(first_message(&order.task), outcome))?;
                 log.append(&OutcomeLine::End)?;
                 orders.report(ENDED);
                 next = orders.next_job(None)?;
@@ -162,11 +162,11 @@ impl CarrierWorker<'_> {
     ) -> io::Result<()> {
         let mut log = OutcomeLog::open(folder)?;
         match task {
-            CarrierTask::Deliver { letters } => {
-                self.deliver_letters(orders, folder, letters, &mut log)?;
+            CarrierTask::Deliver { messages } => {
+                self.deliver_messages(orders, folder, messages, &mut log)?;
             }
-            CarrierTask::Send(letter) => {
-                self.deliver_letters(orders, folder, std::slice::from_ref(letter), &mut log)?;
+            CarrierTask::Send(message) => {
+                self.deliver_messages(orders, folder, std::slice::from_ref(message), &mut log)?;
             }
             CarrierTask::Fetch { known, every } => {
                 let known: HashSet<String> = known.iter().cloned().collect();
@@ -188,21 +188,21 @@ impl CarrierWorker<'_> {
         log.append(&OutcomeLine::End)
     }
 
-    /// Delivers letters one after the other. Ends early when the engine cannot be reached, when the daemon wants
+    /// Delivers messages one after the other. Ends early when the engine cannot be reached, when the daemon wants
     /// something else, and after some time; the daemon orders the others again.
-    fn deliver_letters(
+    fn deliver_messages(
         &mut self,
         orders: &mut OrderStream<'_>,
         folder: &Path,
-        letters: &[LetterOrder],
+        messages: &[MessageOrder],
         log: &mut OutcomeLog,
     ) -> io::Result<()> {
         let until = Instant::now() + DELIVER_WITHIN;
-        for letter in letters {
-            let outcome = self.make_exchange(folder, Some(letter.no), |s| s.send(&letter.wire));
+        for message in messages {
+            let outcome = self.make_exchange(folder, Some(message.no), |s| s.send(&message.wire));
             let is_link_down =
                 matches!(outcome, ExchangeOutcome::Away { .. } | ExchangeOutcome::Unknown { .. });
-            log.append(&line_of(Some(letter.no), outcome))?;
+            log.append(&line_of(Some(message.no), outcome))?;
             orders.report(OUTCOME);
             if is_link_down || Instant::now() >= until || orders.should_stop()? {
                 break;
@@ -260,19 +260,19 @@ impl CarrierWorker<'_> {
     }
 }
 
-/// Returns the line of an outcome: that of a letter, or that of the whole job.
+/// Returns the line of an outcome: that of a message, or that of the whole job.
 fn line_of(no: Option<u64>, outcome: ExchangeOutcome) -> OutcomeLine {
     match no {
-        Some(no) => OutcomeLine::Letter { no, outcome },
+        Some(no) => OutcomeLine::Message { no, outcome },
         None => OutcomeLine::Job { outcome },
     }
 }
 
-/// Returns the number of the first letter of a task.
-fn first_letter(task: &CarrierTask) -> Option<u64> {
+/// Returns the number of the first message of a task.
+fn first_message(task: &CarrierTask) -> Option<u64> {
     match task {
-        CarrierTask::Deliver { letters } => letters.first().map(|letter| letter.no),
-        CarrierTask::Send(letter) => Some(letter.no),
+        CarrierTask::Deliver { messages } => messages.first().map(|message| message.no),
+        CarrierTask::Send(message) => Some(message.no),
         CarrierTask::Fetch { .. } | CarrierTask::Acknowledge { .. } => None,
     }
 }

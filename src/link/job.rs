@@ -2,10 +2,10 @@
 //!
 //! The daemon writes the order. The carrier appends the outcomes to a file, a line each, and ends the job with a line.
 //! A line is in the file before the carrier begins anything else, so a kill of either process loses no outcome. A job
-//! that no carrier has and that has no last line shows that its carrier died: the first letter without an outcome may
+//! that no carrier has and that has no last line shows that its carrier died: the first message without an outcome may
 //! have been sent, and those behind it were not begun.
 //!
-//! An order to send needs no sync. After a loss of power the journal alone says which letters may have been sent, and
+//! An order to send needs no sync. After a loss of power the journal alone says which messages may have been sent, and
 //! they count as unknown. An order to fetch is synced, because its folder may hold mail that the server has deleted.
 
 use std::io::{self, Write as _};
@@ -35,20 +35,21 @@ const ASKED: &str = ".asked";
 /// The limit on the size of any of these files.
 const MAX_FILE: u64 = 64 << 20;
 /// The longest time for which an outcome waits for its sync while the carrier goes on. A loss of power within it makes
-/// a delivered letter an unknown one.
+/// a delivered message an unknown one.
 const SYNC_WITHIN: Duration = Duration::from_millis(5);
 
 /// The task of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "do")]
 pub enum CarrierTask {
-    /// The delivery of letters, one after the other.
+    /// The delivery of messages, one after the other.
     Deliver {
-        /// The letters, the oldest first.
-        letters: Vec<LetterOrder>,
+        /// The messages, the oldest first. The name in the file is that of older builds.
+        #[serde(rename = "letters")]
+        messages: Vec<MessageOrder>,
     },
-    /// A delivery of one letter, as older builds ordered it.
-    Send(LetterOrder),
+    /// A delivery of one message, as older builds ordered it.
+    Send(MessageOrder),
     /// A fetch of messages that are not known.
     Fetch {
         /// The known ids.
@@ -64,9 +65,9 @@ pub enum CarrierTask {
     },
 }
 
-/// A letter to deliver.
+/// A message to deliver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LetterOrder {
+pub struct MessageOrder {
     /// The number of the entry in the journal.
     pub no: u64,
     /// The file with the bytes to send.
@@ -84,8 +85,9 @@ pub(super) struct JobOrder {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "line")]
 pub enum OutcomeLine {
-    /// The outcome of a letter.
-    Letter {
+    /// The outcome of a message. The name in the file is that of older builds.
+    #[serde(rename = "letter")]
+    Message {
         /// The number of the entry in the journal.
         no: u64,
         /// The outcome.
@@ -147,7 +149,9 @@ impl CarrierJob {
             match read_order(&folder) {
                 Some(JobOrder { task, .. }) => {
                     let task = match task {
-                        CarrierTask::Send(letter) => CarrierTask::Deliver { letters: vec![letter] },
+                        CarrierTask::Send(message) => {
+                            CarrierTask::Deliver { messages: vec![message] }
+                        }
                         other => other,
                     };
                     return Ok(Some(Self { folder, task, read: 0 }));
@@ -215,9 +219,9 @@ impl CarrierJob {
             return Ok(Vec::new());
         };
         let line = match &self.task {
-            CarrierTask::Deliver { letters } => letters
+            CarrierTask::Deliver { messages } => messages
                 .first()
-                .map(|letter| OutcomeLine::Letter { no: letter.no, outcome: outcome.clone() }),
+                .map(|message| OutcomeLine::Message { no: message.no, outcome: outcome.clone() }),
             _ => Some(OutcomeLine::Job { outcome }),
         };
         Ok(line.into_iter().chain([OutcomeLine::End]).collect())
@@ -323,18 +327,18 @@ mod tests {
         }
     }
 
-    fn letter(no: u64) -> LetterOrder {
-        LetterOrder { no, wire: PathBuf::from(format!("out/{no}")) }
+    fn message(no: u64) -> MessageOrder {
+        MessageOrder { no, wire: PathBuf::from(format!("out/{no}")) }
     }
 
     #[test]
     fn outcomes_are_read_once_and_a_torn_one_never() {
         let dir = tempfile::tempdir().unwrap();
-        let task = CarrierTask::Deliver { letters: vec![letter(7), letter(8)] };
+        let task = CarrierTask::Deliver { messages: vec![message(7), message(8)] };
         let mut job = CarrierJob::new(dir.path(), "1", &settings(), task.clone()).unwrap();
         let folder = job_folder(dir.path(), "1");
         let mut log = OutcomeLog::open(&folder).unwrap();
-        let line = |no| OutcomeLine::Letter { no, outcome: ExchangeOutcome::Done };
+        let line = |no| OutcomeLine::Message { no, outcome: ExchangeOutcome::Done };
         assert_eq!(job.read_outcomes().unwrap(), []);
         log.append(&line(7)).unwrap();
         let mut torn = File::options().append(true).open(folder.join(OUTCOMES)).unwrap();
@@ -350,7 +354,7 @@ mod tests {
         assert!(CarrierJob::find_left(dir.path()).unwrap().is_none());
     }
 
-    /// A job that a build left which started a process for each letter is taken up.
+    /// A job that a build left which started a process for each message is taken up.
     #[test]
     fn jobs_of_older_builds_are_read() {
         let dir = tempfile::tempdir().unwrap();
@@ -364,14 +368,14 @@ mod tests {
         .unwrap();
         let lock = fs::open_read_write(&folder.join(OLD_LOCK), 0o600).unwrap();
         let mut job = CarrierJob::find_left(dir.path()).unwrap().unwrap();
-        assert_eq!(job.task(), &CarrierTask::Deliver { letters: vec![letter(7)] });
+        assert_eq!(job.task(), &CarrierTask::Deliver { messages: vec![message(7)] });
         assert!(fs::lock_with_timeout(&lock, Duration::ZERO).unwrap());
         assert!(job.has_old_carrier().unwrap());
         std::fs::write(folder.join(OLD_OUTCOME), r#"{"is":"done"}"#).unwrap();
         drop(lock);
         assert!(!job.has_old_carrier().unwrap());
         assert_eq!(job.read_outcomes().unwrap(), []);
-        let line = OutcomeLine::Letter { no: 7, outcome: ExchangeOutcome::Done };
+        let line = OutcomeLine::Message { no: 7, outcome: ExchangeOutcome::Done };
         assert_eq!(job.read_old_outcome().unwrap(), [line, OutcomeLine::End]);
     }
 }

@@ -50,7 +50,7 @@ pub(super) enum LinkEvent<'a> {
 /// The callbacks of links that carry.
 #[derive(Clone)]
 pub(super) struct LinkCallbacks {
-    /// Makes a store scan, since mail came or a letter went.
+    /// Makes a store scan, since mail came or a message went.
     pub on_change: RescanCallback,
     /// Returns the marks of a store.
     #[cfg_attr(not(feature = "nats"), allow(dead_code))] // Only links of logs carry marks.

@@ -3,7 +3,7 @@
 //! Each link has one thread and at most one carrier, which stays while there is work. The journal and the remaining jobs
 //! record what a killed thread was doing, and the next thread continues there.
 //!
-//! Letters go in jobs of many. All of a job are recorded as tried, with one sync, before the carrier gets it. Their
+//! Messages go in jobs of many. All of a job are recorded as tried, with one sync, before the carrier gets it. Their
 //! outcomes are taken over as they come: all that came meanwhile with one sync.
 
 mod delivery;
@@ -33,9 +33,9 @@ use crate::store::{DeliveryFate, InboundMail, OutboundMail};
 
 /// The time after which a carrier without work is ended.
 const IDLE: Duration = Duration::from_secs(2);
-/// The number of letters in the first job of a carrier, and in any. A job gets twice as many as the one before it
+/// The number of messages in the first job of a carrier, and in any. A job gets twice as many as the one before it
 /// delivered.
-const LETTERS: (usize, usize) = (8, 128);
+const JOB_MESSAGES: (usize, usize) = (8, 128);
 /// The number of new messages in a fetch after which the engine is asked again at once, since it may have more.
 const MANY: usize = 100;
 /// The delay after the disk refuses a write.
@@ -118,10 +118,10 @@ struct RetrySchedule {
     /// The number of killed carriers in a row.
     kills: u32,
     /// The moment before which nothing is sent or fetched, in milliseconds since the epoch.
-    rest_until: i64,
+    paused_until: i64,
     /// The next time to fetch mail.
     next_fetch: i64,
-    /// The number of letters that the last job delivered.
+    /// The number of messages that the last job delivered.
     delivered: usize,
 }
 
@@ -272,15 +272,15 @@ impl MessageLink {
     /// Carries until the link is asked to end. Calls `changed` when the store should scan: before the thread
     /// rests, and at most a tenth of the time while it is busy, since the store may examine everything that waits.
     pub(super) fn run(&self, changed: &dyn Fn()) {
-        let mut rest = RetrySchedule::default();
+        let mut schedule = RetrySchedule::default();
         let (untold, mut quiet) = (Cell::new(false), Instant::now());
         while !self.is_stopped() {
             let seen = self.wakeup.current_counts();
             if self.is_urgent.swap(false, Ordering::Relaxed) {
-                rest = RetrySchedule::default();
+                schedule = RetrySchedule::default();
                 changed();
             }
-            let turn = self.run_turn(&mut rest, &|| untold.set(true));
+            let turn = self.run_turn(&mut schedule, &|| untold.set(true));
             if untold.get() && (!matches!(turn, Ok(true)) || quiet <= Instant::now()) {
                 let began = Instant::now();
                 untold.set(false);
@@ -289,7 +289,7 @@ impl MessageLink {
             }
             let until = match turn {
                 Ok(true) => continue,
-                Ok(false) => self.next_due_time(&rest),
+                Ok(false) => self.next_due_time(&schedule),
                 Err(error) => {
                     let why = format!("the mail of this link cannot be saved here: {error}");
                     tracing::warn!(link = self.name, why = %sanitize_line(&why), "the link waits \
@@ -319,14 +319,14 @@ impl MessageLink {
     }
 
     /// Does one thing. Returns false if there was none.
-    fn run_turn(&self, rest: &mut RetrySchedule, changed: &dyn Fn()) -> io::Result<bool> {
+    fn run_turn(&self, schedule: &mut RetrySchedule, changed: &dyn Fn()) -> io::Result<bool> {
         let called = self.wakeup.current_counts().calls;
         if let Some(job) = CarrierJob::find_left(&self.folder)? {
-            self.wait_for_job(job, called, rest, changed)?;
+            self.wait_for_job(job, called, schedule, changed)?;
             return Ok(true);
         }
         let now = now();
-        if now < rest.rest_until {
+        if now < schedule.paused_until {
             return Ok(false);
         }
         if let Some(why) = self.engine.find_other_carrier() {
@@ -336,16 +336,16 @@ impl MessageLink {
                 self.board.report_stopped(&why);
                 changed();
             }
-            rest.rest_until = now.saturating_add(OTHER_WAIT.as_millis() as i64);
+            schedule.paused_until = now.saturating_add(OTHER_WAIT.as_millis() as i64);
             return Ok(false);
         }
-        let at_once = (rest.delivered * 2).clamp(LETTERS.0, LETTERS.1);
+        let at_once = (schedule.delivered * 2).clamp(JOB_MESSAGES.0, JOB_MESSAGES.1);
         let due = self.journal.lock().list_due_entries(now, at_once);
         if !due.is_empty() {
-            self.deliver_letters(&due, called, rest, changed)?;
+            self.deliver_messages(&due, called, schedule, changed)?;
             return Ok(true);
         }
-        if now < rest.next_fetch {
+        if now < schedule.next_fetch {
             return Ok(false);
         }
         disk_space::check_free_space(&self.folder)?;
@@ -357,27 +357,27 @@ impl MessageLink {
         // The carrier must not stay before the first answer, so that people learn of each try, nor after a delivery, of
         // which the store must hear.
         let may_stay = matches!(self.board.health().state, LinkState::Connected { .. })
-            && std::mem::take(&mut rest.delivered) == 0;
+            && std::mem::take(&mut schedule.delivered) == 0;
         let every =
             (may_stay && self.engine.can_keep_polling()).then(|| self.engine.poll_interval());
         let every = every.map(|every| every.as_millis() as u64);
         let job = self.create_job(CarrierTask::Fetch { known, every })?;
-        rest.next_fetch = i64::MAX;
-        let fetched = self.run_job(job, called, rest, changed);
+        schedule.next_fetch = i64::MAX;
+        let fetched = self.run_job(job, called, schedule, changed);
         // A fetch with much mail leaves another time than this one.
         let next = self::now() + self.engine.poll_interval().as_millis() as i64;
-        rest.next_fetch = rest.next_fetch.min(next);
+        schedule.next_fetch = schedule.next_fetch.min(next);
         fetched.map(|()| true)
     }
 
     /// Returns the time at which something is due by itself.
-    fn next_due_time(&self, rest: &RetrySchedule) -> i64 {
+    fn next_due_time(&self, schedule: &RetrySchedule) -> i64 {
         let first = self.journal.lock().next_due_time();
-        first.unwrap_or(i64::MAX).min(rest.next_fetch).max(rest.rest_until)
+        first.unwrap_or(i64::MAX).min(schedule.next_fetch).max(schedule.paused_until)
     }
 
     /// Applies an outcome to the link's health and backoff.
-    fn apply_outcome(&self, outcome: Option<&ExchangeOutcome>, rest: &mut RetrySchedule) {
+    fn apply_outcome(&self, outcome: Option<&ExchangeOutcome>, schedule: &mut RetrySchedule) {
         let asked = match outcome {
             Some(
                 ExchangeOutcome::Done
@@ -386,7 +386,7 @@ impl MessageLink {
                 | ExchangeOutcome::Later { .. },
             ) => {
                 self.board.report_contact();
-                (rest.failures, rest.kills, rest.rest_until) = (0, 0, 0);
+                (schedule.failures, schedule.kills, schedule.paused_until) = (0, 0, 0);
                 return;
             }
             Some(ExchangeOutcome::Away { after, .. }) => Some(*after),
@@ -396,13 +396,14 @@ impl MessageLink {
         let why = outcome.and_then(ExchangeOutcome::reason).unwrap_or(KILLED);
         self.board.report_failure(why);
         let wait = if let Some(after) = asked {
-            (rest.failures, rest.kills) = (rest.failures.saturating_add(1), 0);
-            backoff::retry_delay(rest.failures).max(Duration::from_secs(after.unwrap_or_default()))
+            (schedule.failures, schedule.kills) = (schedule.failures.saturating_add(1), 0);
+            backoff::retry_delay(schedule.failures)
+                .max(Duration::from_secs(after.unwrap_or_default()))
         } else {
-            rest.kills = rest.kills.saturating_add(1);
-            backoff::retry_delay(rest.kills).min(KILLED_WAIT)
+            schedule.kills = schedule.kills.saturating_add(1);
+            backoff::retry_delay(schedule.kills).min(KILLED_WAIT)
         };
-        rest.rest_until = now().saturating_add(wait.as_millis() as i64);
+        schedule.paused_until = now().saturating_add(wait.as_millis() as i64);
     }
 
     /// Files the messages of a fetch, and then acknowledges them.
@@ -410,7 +411,7 @@ impl MessageLink {
         &self,
         job: &CarrierJob,
         outcome: Option<&ExchangeOutcome>,
-        rest: &mut RetrySchedule,
+        schedule: &mut RetrySchedule,
     ) -> io::Result<()> {
         let mut seen = Vec::new();
         let mut acknowledged = Vec::new();
@@ -437,7 +438,7 @@ impl MessageLink {
         crash_point();
         for ids in acknowledged.chunks(ACKNOWLEDGED_AT_ONCE) {
             let said = self.create_job(CarrierTask::Acknowledge { ids: ids.to_vec() })?;
-            self.run_job(said, self.wakeup.current_counts().calls, rest, &|| {})?;
+            self.run_job(said, self.wakeup.current_counts().calls, schedule, &|| {})?;
         }
         if let Some(error) = failed {
             return Err(error);
@@ -448,9 +449,9 @@ impl MessageLink {
             self.journal.lock().record_cut(now())?;
         }
         if is_whole && new >= MANY {
-            rest.next_fetch = 0;
+            schedule.next_fetch = 0;
         }
-        self.apply_outcome(outcome, rest);
+        self.apply_outcome(outcome, schedule);
         Ok(())
     }
 
@@ -465,11 +466,11 @@ impl MessageLink {
             let at = Timestamp::from_millis(*at).rfc3339_short();
             format!("a fetch was cut off at {at}: mail that the server gave then may be lost")
         };
-        self.board.update_health(|standing| {
-            standing.waiting = waiting;
-            standing.refused = refused;
+        self.board.update_health(|health| {
+            health.waiting = waiting;
+            health.refused = refused;
             // The latest ones matter most.
-            standing.notes = cuts.iter().rev().take(TOLD_CUTS).map(cut).collect();
+            health.notes = cuts.iter().rev().take(TOLD_CUTS).map(cut).collect();
         });
     }
 

@@ -28,7 +28,7 @@ pub struct Message {
     pub thread: Option<String>,
     /// The id of the message that it answers, verbatim.
     pub in_reply_to: Option<String>,
-    /// The store's message id, verbatim. [`TWIN`] and a hash follow if another message of the same sender has it
+    /// The store's message id, verbatim. [`QUALIFIER`] and a hash follow if another message of the same sender has it
     /// too.
     pub id: String,
     /// The attachments.
@@ -41,14 +41,14 @@ pub struct Message {
 
 /// Separator between an id and the SHA-256 of the message's file, in hex, where a store holds two different
 /// messages under one id. People see the id alone; names take the hash.
-pub const TWIN: &str = "\0sha256:";
+pub const QUALIFIER: &str = "\0sha256:";
 
 /// Returns an id with the hash of the message's file, if there is one: another message then has the id too.
-pub fn qualify_id<'a>(id: impl Into<Cow<'a, str>>, twin: Option<&[u8; 32]>) -> Cow<'a, str> {
+pub fn qualify_id<'a>(id: impl Into<Cow<'a, str>>, qualifier: Option<&[u8; 32]>) -> Cow<'a, str> {
     let id = id.into();
-    match twin {
+    match qualifier {
         None => id,
-        Some(hash) => format!("{id}{TWIN}{}", encode_hex(hash)).into(),
+        Some(hash) => format!("{id}{QUALIFIER}{}", encode_hex(hash)).into(),
     }
 }
 
@@ -85,12 +85,12 @@ pub fn thread_label(id: &str) -> Option<&str> {
 
 /// Returns the id as the store has it.
 pub fn plain_id(id: &str) -> &str {
-    id.split_once(TWIN).map_or(id, |(plain, _)| plain)
+    id.split_once(QUALIFIER).map_or(id, |(plain, _)| plain)
 }
 
 /// Returns the hash that separates two messages of one id.
 pub fn id_qualifier(id: &str) -> Option<&str> {
-    id.split_once(TWIN).map(|(_, hash)| hash)
+    id.split_once(QUALIFIER).map(|(_, hash)| hash)
 }
 
 /// A file that comes with a message.

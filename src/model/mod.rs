@@ -23,7 +23,7 @@ pub mod verify;
 pub use file_names::FileNames;
 pub use mark::{MachineId, Mark, MarkOrigin};
 pub use message::{
-    Attachment, Draft, DraftAttachment, DraftError, Message, MessageKey, ORIGIN, TWIN,
+    Attachment, Draft, DraftAttachment, DraftError, Message, MessageKey, ORIGIN, QUALIFIER,
     id_qualifier, plain_id, plain_thread_id, qualify_id, reply_subject, thread_label,
 };
 pub use name_similarity::{find_nearest, is_similar_name};

@@ -238,7 +238,7 @@ fn format_attachment(a: &Attachment) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Fingerprint, SignatureState, TWIN, is_visible};
+    use crate::model::{Fingerprint, QUALIFIER, SignatureState, is_visible};
     use proptest::prelude::*;
 
     fn render_message(m: &Message, signature: SignatureState) -> String {
@@ -283,8 +283,8 @@ mod tests {
         let m = Message {
             from: None,
             thread: None,
-            in_reply_to: Some(format!("p1{TWIN}00ff")),
-            id: format!("m1{TWIN}00aa"),
+            in_reply_to: Some(format!("p1{QUALIFIER}00ff")),
+            id: format!("m1{QUALIFIER}00aa"),
             attachments: vec![
                 withheld("f1.txt", "withheld: digest does not match"),
                 Attachment { name: "ok".into(), size: 7, withheld: None },

@@ -39,12 +39,12 @@ pub(super) fn complete_draft(
     target: &DraftTarget,
 ) -> Result<Option<ReplyParent>, OutboxError> {
     whole_message::address_whole_message(index.stores(), draft, target);
-    let core = index.read();
-    let original = resolve_target(&core, index, draft, target)?;
-    resolve_mail_id(&core, index, draft);
-    let said = draft.in_reply_to.as_ref().and_then(|id| find_by_id(&core, index, id, draft));
-    let said = said.or_else(|| find_by_short_id(&core, index, draft));
-    let original = original.or_else(|| Some(reply_to_message(&core, index, said?)));
+    let tables = index.read();
+    let original = resolve_target(&tables, index, draft, target)?;
+    resolve_mail_id(&tables, index, draft);
+    let said = draft.in_reply_to.as_ref().and_then(|id| find_by_id(&tables, index, id, draft));
+    let said = said.or_else(|| find_by_short_id(&tables, index, draft));
+    let original = original.or_else(|| Some(reply_to_message(&tables, index, said?)));
     let mut answered = None;
     if let Some(original) = original {
         draft.is_reply = true;
@@ -70,8 +70,8 @@ pub(super) fn complete_draft(
     if let (Some(answered), Some(ix)) = (&mut answered, said) {
         // A header that names another message than the one it was written beside wins.
         answered.ix = ix;
-        answered.store = core.messages.entry(ix).store();
-        if let Some(shared) = core.messages.shared_id(ix) {
+        answered.store = tables.messages.entry(ix).store();
+        if let Some(shared) = tables.messages.shared_id(ix) {
             // The header may have the id of one record.
             draft.in_reply_to = Some(shared);
         }
@@ -108,7 +108,7 @@ pub(super) fn complete_draft(
 /// Returns the message that a draft answers because of the place where it was written. A draft in a thread without
 /// messages becomes its first message.
 fn resolve_target(
-    core: &IndexTables,
+    tables: &IndexTables,
     index: &Index,
     draft: &mut Draft,
     target: &DraftTarget,
@@ -117,26 +117,26 @@ fn resolve_target(
         DraftTarget::Outbox => None,
         DraftTarget::Reply { store, from, id } | DraftTarget::ReplyAll { store, from, id } => {
             let (number, _) = find_store(index, store).ok_or(OutboxError::NotFound)?;
-            let ix = core.messages.find_message(number, from, id).ok_or(OutboxError::NotFound)?;
-            let mut original = reply_to_message(core, index, ix);
+            let ix = tables.messages.find_message(number, from, id).ok_or(OutboxError::NotFound)?;
+            let mut original = reply_to_message(tables, index, ix);
             if matches!(target, DraftTarget::ReplyAll { .. }) {
-                original.to.extend(other_recipients(core, index, ix, &original.to));
+                original.to.extend(other_recipients(tables, index, ix, &original.to));
             }
             Some(original)
         }
         DraftTarget::Thread { store, id } => {
             let (number, _) = find_store(index, store).ok_or(OutboxError::NotFound)?;
-            let thread = core
+            let thread = tables
                 .threads
-                .find_thread(&core.messages, number, id)
+                .find_thread(&tables.messages, number, id)
                 .ok_or(OutboxError::NotFound)?;
-            if core.threads.empty_thread_time(thread).is_some()
-                && core.threads.thread_messages(&core.messages, thread).is_empty()
+            if tables.threads.empty_thread_time(thread).is_some()
+                && tables.threads.thread_messages(&tables.messages, thread).is_empty()
             {
                 begin_thread(index, draft, number, id);
                 None
             } else {
-                Some(reply_to_thread(core, index, thread)?)
+                Some(reply_to_thread(tables, index, thread)?)
             }
         }
     })
@@ -165,19 +165,19 @@ fn continue_thread(index: &Index, draft: &mut Draft, number: usize, id: String) 
 
 /// Returns the full id of the thread that a person's id means, in a store whose ids may carry labels: the one without a
 /// label, or the only one with one.
-pub(super) fn resolve_thread_label(core: &IndexTables, store: usize, id: String) -> String {
+pub(super) fn resolve_thread_label(tables: &IndexTables, store: usize, id: String) -> String {
     if id.contains(ORIGIN)
-        || core
+        || tables
             .threads
-            .find_thread(&core.messages, store, &id)
-            .is_some_and(|t| core.threads.has_thread_folder(t, true))
+            .find_thread(&tables.messages, store, &id)
+            .is_some_and(|t| tables.threads.has_thread_folder(t, true))
     {
         return id;
     }
-    let all = core
+    let all = tables
         .threads
         .thread_folders(true)
-        .map(|thread| core.threads.thread_id(&core.messages, thread));
+        .map(|thread| tables.threads.thread_id(&tables.messages, thread));
     let mut same = all.filter(|(other, number)| *number == store && plain_thread_id(other) == id);
     match (same.next(), same.next()) {
         (Some((only, _)), None) => only.to_owned(),
@@ -187,23 +187,25 @@ pub(super) fn resolve_thread_label(core: &IndexTables, store: usize, id: String)
 
 /// Returns the newest message of a thread. An answer to the thread answers that message in stores whose threads are
 /// made of links.
-pub(super) fn newest_in_thread(core: &IndexTables, store: usize, id: &str) -> Option<MsgIx> {
-    core.threads
-        .thread_messages(&core.messages, core.threads.find_thread(&core.messages, store, id)?)
+pub(super) fn newest_in_thread(tables: &IndexTables, store: usize, id: &str) -> Option<MsgIx> {
+    tables
+        .threads
+        .thread_messages(&tables.messages, tables.threads.find_thread(&tables.messages, store, id)?)
         .last()
         .copied()
 }
 
-fn build_reply(core: &IndexTables, ix: MsgIx, to: Vec<String>) -> ReplyDefaults {
-    let entry = core.messages.entry(ix);
-    let (thread, store) = core.threads.thread_id(&core.messages, entry.thread());
-    let id = plain_id(&core.messages.shown_id(ix)).to_owned();
+fn build_reply(tables: &IndexTables, ix: MsgIx, to: Vec<String>) -> ReplyDefaults {
+    let entry = tables.messages.entry(ix);
+    let (thread, store) = tables.threads.thread_id(&tables.messages, entry.thread());
+    let id = plain_id(&tables.messages.shown_id(ix)).to_owned();
     ReplyDefaults { store, ix, to, thread: thread.to_owned(), id }
 }
 
 /// Returns the recipients of a message as bare addresses.
-fn list_recipients(core: &IndexTables, entry: &IndexEntry) -> Vec<String> {
-    core.messages
+fn list_recipients(tables: &IndexTables, entry: &IndexEntry) -> Vec<String> {
+    tables
+        .messages
         .recipient_list(entry)
         .split(", ")
         .map(|to| draft::bare_address(to).to_owned())
@@ -211,28 +213,33 @@ fn list_recipients(core: &IndexTables, entry: &IndexEntry) -> Vec<String> {
 }
 
 /// Returns the defaults for an answer to a message. It goes to the sender; for my own message, to its recipients.
-fn reply_to_message(core: &IndexTables, index: &Index, ix: MsgIx) -> ReplyDefaults {
-    let entry = core.messages.entry(ix);
+fn reply_to_message(tables: &IndexTables, index: &Index, ix: MsgIx) -> ReplyDefaults {
+    let entry = tables.messages.entry(ix);
     let store = index.store_of(entry);
-    let to = list_recipients(core, entry);
+    let to = list_recipients(tables, entry);
     // A store may know me by several addresses, so the store compares them. Mail to nobody but me is answered like any
     // other.
     let others = !entry.is_to_me() || to.iter().any(|to| !is_me(store.as_ref(), to));
     let to = if entry.is_from_me() && others {
         to
     } else {
-        vec![draft::bare_address(core.messages.sender(entry)).to_owned()]
+        vec![draft::bare_address(tables.messages.sender(entry)).to_owned()]
     };
-    build_reply(core, ix, to)
+    build_reply(tables, ix, to)
 }
 
 /// Returns the recipients of a message besides me and these.
-fn other_recipients(core: &IndexTables, index: &Index, ix: MsgIx, these: &[String]) -> Vec<String> {
-    let entry = core.messages.entry(ix);
+fn other_recipients(
+    tables: &IndexTables,
+    index: &Index,
+    ix: MsgIx,
+    these: &[String],
+) -> Vec<String> {
+    let entry = tables.messages.entry(ix);
     let store = index.store_of(entry);
     let mut known: Vec<String> = these.iter().map(|to| store.canonical_address(to)).collect();
     known.push(store.canonical_address(store.me()));
-    let mut others = list_recipients(core, entry);
+    let mut others = list_recipients(tables, entry);
     others.retain(|to| {
         let to = store.canonical_address(to);
         let is_new = !known.contains(&to);
@@ -249,18 +256,18 @@ fn is_me(store: &dyn Store, address: &str) -> bool {
 /// Returns the defaults for an answer to a thread. It goes to the sender of the newest message to me; without one, to
 /// the recipients of my newest one.
 fn reply_to_thread(
-    core: &IndexTables,
+    tables: &IndexTables,
     index: &Index,
     thread: ThreadIx,
 ) -> Result<ReplyDefaults, OutboxError> {
-    let messages = core.threads.thread_messages(&core.messages, thread);
+    let messages = tables.threads.thread_messages(&tables.messages, thread);
     let store = index
         .stores()
-        .get(core.threads.thread_id(&core.messages, thread).1)
+        .get(tables.threads.thread_id(&tables.messages, thread).1)
         .ok_or(OutboxError::NotFound)?;
     let seconds = store.properties().whole_seconds;
     let newest = |mine: fn(&IndexEntry) -> bool| -> Vec<MsgIx> {
-        let picked = messages.iter().map(|ix| (*ix, core.messages.entry(*ix)));
+        let picked = messages.iter().map(|ix| (*ix, tables.messages.entry(*ix)));
         let picked: Vec<(MsgIx, Timestamp)> =
             picked.filter(|(_, e)| mine(e)).map(|(ix, e)| (ix, e.time())).collect();
         let last = picked.iter().map(|(_, time)| *time).max();
@@ -274,7 +281,8 @@ fn reply_to_thread(
     };
     let to_me = newest(IndexEntry::is_to_me);
     if let Some(last) = to_me.last() {
-        let from = |ix: &MsgIx| draft::bare_address(core.messages.sender(core.messages.entry(*ix)));
+        let from =
+            |ix: &MsgIx| draft::bare_address(tables.messages.sender(tables.messages.entry(*ix)));
         let mut senders: Vec<&str> = to_me.iter().map(from).collect();
         senders.sort_unstable_by_key(|from| store.canonical_address(from));
         senders.dedup_by_key(|from| store.canonical_address(from));
@@ -286,11 +294,11 @@ fn reply_to_thread(
                 senders.join(" and ")
             )));
         }
-        return Ok(reply_to_message(core, index, *last));
+        return Ok(reply_to_message(tables, index, *last));
     }
     let mine = newest(IndexEntry::is_from_me);
     let mut to: Vec<String> = Vec::new();
-    for one in mine.iter().flat_map(|ix| list_recipients(core, core.messages.entry(*ix))) {
+    for one in mine.iter().flat_map(|ix| list_recipients(tables, tables.messages.entry(*ix))) {
         if !to.contains(&one) {
             to.push(one);
         }
@@ -301,14 +309,14 @@ fn reply_to_thread(
                 .into(),
         )
     })?;
-    Ok(build_reply(core, *last, to))
+    Ok(build_reply(tables, *last, to))
 }
 
 /// Resolves the id of a mail by which a mail program names the answered message. For a message that is here, that is
 /// the message's own id. For a message that the program sent itself, it is the id that the program gave it, which is
 /// the idempotency key of my message. Any other id is removed, because a link to nowhere would help nobody. An id at
 /// one of our own stores or kinds stays all the same.
-fn resolve_mail_id(core: &IndexTables, index: &Index, draft: &mut Draft) {
+fn resolve_mail_id(tables: &IndexTables, index: &Index, draft: &mut Draft) {
     let (Some(mail), Some(id)) = (draft.in_reply_to_mail.take(), draft.in_reply_to.as_ref()) else {
         return;
     };
@@ -316,58 +324,59 @@ fn resolve_mail_id(core: &IndexTables, index: &Index, draft: &mut Draft) {
     let is_ours = Kind::ALL.iter().any(|kind| kind.as_str() == place)
         || index.stores().iter().any(|store| store.name() == place);
     if is_ours && !draft.answers_mail
-        || core.messages.live_messages().any(|ix| core.messages.has_plain_id(ix, id))
+        || tables.messages.live_messages().any(|ix| tables.messages.has_plain_id(ix, id))
     {
         return;
     }
-    let mut mine = core.messages.find_by_idempotency_key(&mail).iter().rev().copied();
-    let mine = mine.find(|ix| core.messages.entry(*ix).is_from_me());
-    let first = mine.map(|ix| core.messages.find_original(ix).unwrap_or(ix));
-    draft.in_reply_to = first.map(|ix| plain_id(&core.messages.shown_id(ix)).to_owned());
+    let mut mine = tables.messages.find_by_idempotency_key(&mail).iter().rev().copied();
+    let mine = mine.find(|ix| tables.messages.entry(*ix).is_from_me());
+    let first = mine.map(|ix| tables.messages.find_original(ix).unwrap_or(ix));
+    draft.in_reply_to = first.map(|ix| plain_id(&tables.messages.shown_id(ix)).to_owned());
 }
 
 /// Returns the newest message that has this id, in the store that the draft names, if it names one. An unknown id stays
 /// in the draft, since the message may only not have been synced yet.
-fn find_by_id(core: &IndexTables, index: &Index, id: &str, draft: &Draft) -> Option<MsgIx> {
+fn find_by_id(tables: &IndexTables, index: &Index, id: &str, draft: &Draft) -> Option<MsgIx> {
     let store = draft.via.as_deref().and_then(|via| find_store(index, via));
     let fits = |ix: &MsgIx| {
         let meant = |e: &IndexEntry| store.is_none_or(|(number, _)| number == e.store());
-        meant(core.messages.entry(*ix)) && core.messages.has_plain_id(*ix, id)
+        meant(tables.messages.entry(*ix)) && tables.messages.has_plain_id(*ix, id)
     };
     let mine = || {
-        core.messages
+        tables
+            .messages
             .lists()
             .messages_to_me()
             .rev()
-            .chain(core.messages.lists().messages_from_me().rev())
+            .chain(tables.messages.lists().messages_from_me().rev())
             .find(fits)
     };
-    let mine = mine().map(|ix| core.messages.find_original(ix).unwrap_or(ix));
+    let mine = mine().map(|ix| tables.messages.find_original(ix).unwrap_or(ix));
     // Another agent's record may be a copy of a message of mine.
-    mine.or_else(|| core.messages.find_original(core.messages.copies().find(fits)?))
+    mine.or_else(|| tables.messages.find_original(tables.messages.copies().find(fits)?))
 }
 
 /// Finds the only message whose id begins with the 8 characters of the header, which end the names of messages. It then
 /// puts the whole id into the header.
-fn find_by_short_id(core: &IndexTables, index: &Index, draft: &mut Draft) -> Option<MsgIx> {
+fn find_by_short_id(tables: &IndexTables, index: &Index, draft: &mut Draft) -> Option<MsgIx> {
     let is_hex = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
     let short = draft.in_reply_to.as_ref().filter(|id| id.len() == 8 && id.bytes().all(is_hex))?;
     let begins = |ix: &MsgIx| {
-        let own = core.messages.id(core.messages.entry(*ix));
-        own.starts_with(short.as_str()) || core.messages.shown_id(*ix).starts_with(short.as_str())
+        let own = tables.messages.id(tables.messages.entry(*ix));
+        own.starts_with(short.as_str()) || tables.messages.shown_id(*ix).starts_with(short.as_str())
     };
-    let fitting = core
+    let fitting = tables
         .messages
         .lists()
         .messages_to_me()
-        .chain(core.messages.lists().messages_from_me())
+        .chain(tables.messages.lists().messages_from_me())
         .filter(begins);
     let mut ids: Vec<String> =
-        fitting.map(|ix| plain_id(&core.messages.shown_id(ix)).to_owned()).collect();
+        fitting.map(|ix| plain_id(&tables.messages.shown_id(ix)).to_owned()).collect();
     ids.sort_unstable();
     ids.dedup();
     let [id] = <[String; 1]>::try_from(ids).ok()?;
-    let found = find_by_id(core, index, &id, draft)?;
+    let found = find_by_id(tables, index, &id, draft)?;
     draft.in_reply_to = Some(id);
     Some(found)
 }

@@ -27,7 +27,7 @@ impl Outbox {
 }
 
 impl Composer<'_> {
-    /// Sends the composing folders that an earlier process had promised to send.
+    /// Sends the composing folders that an earlier process had accepted to send.
     pub fn resume_folders(self) {
         for name in self.outbox.folders.names() {
             self.send_when_quiet(&name);
@@ -99,7 +99,7 @@ impl Composer<'_> {
         if !has_body {
             return Ok(());
         }
-        self.promise_existing_body(to).inspect_err(|e| {
+        self.accept_existing_body(to).inspect_err(|e| {
             // A check that passed a moment ago fails now.
             self.outbox.forget_folder_note(to);
             if self.outbox.folders.rename_folder(to, from).is_ok() {
@@ -200,7 +200,7 @@ impl Composer<'_> {
         }
         self.outbox.folders.rename_file(folder, from, to)?;
         if to == BODY {
-            return self.promise_existing_body(folder);
+            return self.accept_existing_body(folder);
         }
         self.retry_folder(folder);
         Ok(())
@@ -267,7 +267,7 @@ impl Composer<'_> {
             && self.outbox.folders.is_refused(folder)
         {
             // The note beside it gives the result.
-            let _ = self.promise_existing_body(folder);
+            let _ = self.accept_existing_body(folder);
         }
     }
 
@@ -280,7 +280,7 @@ impl Composer<'_> {
     }
 
     /// Promises to send a folder whose text is there.
-    fn promise_existing_body(self, folder: &str) -> Result<(), OutboxError> {
+    fn accept_existing_body(self, folder: &str) -> Result<(), OutboxError> {
         let id = self.start_body(folder, self.outbox.folders.read_body(folder));
         let done = self.outbox.draft(id).and_then(|draft| {
             draft.lock().dirty = true;
@@ -322,16 +322,16 @@ impl Composer<'_> {
             (d.name.clone(), d.text.clone())
         };
         // The lock of the folders comes before that of a draft.
-        let promised = self.save_and_promise(&name, text.clone());
+        let accepted = self.save_accepted(&name, text.clone());
         let mut d = draft.lock();
-        if promised.is_ok() {
+        if accepted.is_ok() {
             d.dirty = d.text != text;
         }
-        self.outbox.finish_close(id, &mut d, promised, by_opener)
+        self.outbox.finish_close(id, &mut d, accepted, by_opener)
     }
 
-    /// Saves the text of a folder and the promise to send it with the files that are there then.
-    fn save_and_promise(self, folder: &str, text: Vec<u8>) -> Result<(), OutboxError> {
+    /// Saves the text of a folder, and that it is accepted with the files that are there then.
+    fn save_accepted(self, folder: &str, text: Vec<u8>) -> Result<(), OutboxError> {
         self.check_folder((folder, BODY), folder, text.clone())?;
         self.outbox.folders.save_body(folder, &text, true)
     }
@@ -368,10 +368,10 @@ impl Composer<'_> {
             let changed = d.dirty || d.text.is_empty();
             (d.name.clone(), d.text.clone(), changed, late && changed)
         };
-        let promised = if late { self.save_and_promise(&name, text.clone()) } else { Ok(()) };
+        let accepted = if late { self.save_accepted(&name, text.clone()) } else { Ok(()) };
         let refused = {
             let mut d = draft.lock();
-            if let Err(e) = promised {
+            if let Err(e) = accepted {
                 d.record_refusal(e);
             }
             d.refused.is_some()
@@ -388,7 +388,7 @@ impl Composer<'_> {
         self.outbox.sender.note_released(id);
     }
 
-    /// Saves the text of a folder without a promise.
+    /// Saves the text of a folder that is not accepted yet.
     fn save_body(self, folder: &str, text: &[u8]) {
         if let Err(e) = self.outbox.folders.save_body(folder, text, false) {
             tracing::warn!(folder = %sanitize_line(folder), error = %e, "the text of this composing \
@@ -412,7 +412,7 @@ impl Composer<'_> {
         self.outbox.folders.set_error(&name, why.as_deref());
     }
 
-    /// Has a promised folder sent as soon as it is quiet.
+    /// Has a accepted folder sent as soon as it is quiet.
     fn send_when_quiet(self, folder: &str) {
         if !self.outbox.folders.claim_quiet_wait(folder) {
             return;

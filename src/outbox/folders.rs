@@ -54,7 +54,7 @@ struct ComposeFolder {
     touched: Instant,
     /// The number of open drafts of its text.
     writing: u32,
-    promised: bool,
+    accepted: bool,
     /// True if the folder is on its way into the spool: nothing can be changed.
     sending: bool,
     /// True if a thread waits until the folder is quiet.
@@ -119,7 +119,7 @@ fn remove_if_exists(path: &Path) -> io::Result<()> {
 
 impl ComposeFolders {
     /// Loads the folders that earlier processes left. `spooled` are the ids in the spool. With `looks` nothing is
-    /// removed, and their promises are ignored, because the process that gave them may still run.
+    /// removed, and their acceptance is ignored, because the process that accepted them may still run.
     pub fn open(
         dir: PathBuf,
         durability: Durability,
@@ -144,7 +144,7 @@ impl ComposeFolders {
             }
             match load_folder(entry.path()) {
                 Ok((name, mut folder)) => {
-                    folder.promised &= !looks;
+                    folder.accepted &= !looks;
                     state.all.insert(name, folder);
                 }
                 Err(e) => {
@@ -318,7 +318,7 @@ impl ComposeFolders {
     pub fn is_refused(&self, name: &str) -> bool {
         let refused = |f: &ComposeFolder| {
             let whole = f.files.get(BODY).is_some_and(|text| text.cut.is_none());
-            f.error.is_some() && whole && f.writing == 0 && !f.promised && !f.sending
+            f.error.is_some() && whole && f.writing == 0 && !f.accepted && !f.sending
         };
         self.read_folder(name, refused).unwrap_or_default()
     }
@@ -333,14 +333,14 @@ impl ComposeFolders {
         });
     }
 
-    /// Saves the text, and with `promise` also the promise to send the message, which is on disk when this returns.
-    pub fn save_body(&self, name: &str, text: &[u8], promise: bool) -> Result<(), OutboxError> {
+    /// Saves the text, and with `accept` also that the message is accepted, which is on disk when this returns.
+    pub fn save_body(&self, name: &str, text: &[u8], accept: bool) -> Result<(), OutboxError> {
         let id = {
             let mut state = self.state.lock();
             state.next += 1;
             state.next
         };
-        let durable = promise && self.durability == Durability::Fsync;
+        let durable = accept && self.durability == Durability::Fsync;
         self.update_folder(name, |folder| {
             let keep = || {
                 atomic_file::write_atomic(&folder.file_path(BODY), text, 0o600)?;
@@ -352,7 +352,7 @@ impl ComposeFolders {
                     fs::sync_dir(&folder.dir.join("files"))?;
                     fs::sync_dir(&folder.dir.join("cut"))?;
                 }
-                if promise {
+                if accept {
                     atomic_file::write_atomic(&folder.dir.join("promised"), b"", 0o600)?;
                 }
                 Ok(())
@@ -363,18 +363,18 @@ impl ComposeFolders {
                 .files
                 .insert(BODY.to_owned(), ComposeFile { id, time, writers: open, cut: None });
             folder.touch();
-            if promise {
-                folder.promised = true;
+            if accept {
+                folder.accepted = true;
                 return Ok(());
             }
-            withdraw_promise(folder)
+            withdraw_acceptance(folder)
         })
     }
 
     /// Claims the wait for a folder. Returns true if the caller must wait for it now.
     pub fn claim_quiet_wait(&self, name: &str) -> bool {
         let mut state = self.state.lock();
-        let folder = state.all.get_mut(name).filter(|f| f.promised && !f.sending && !f.awaited);
+        let folder = state.all.get_mut(name).filter(|f| f.accepted && !f.sending && !f.awaited);
         folder.map(|folder| folder.awaited = true).is_some()
     }
 
@@ -385,7 +385,7 @@ impl ComposeFolders {
         loop {
             let ended = state.ended;
             let Some(folder) = state.all.get_mut(name) else { return false };
-            if ended || !folder.promised || folder.sending {
+            if ended || !folder.accepted || folder.sending {
                 folder.awaited = false;
                 return false;
             }
@@ -406,7 +406,7 @@ impl ComposeFolders {
         let mut state = self.state.lock();
         state.ended = true;
         let ready =
-            |folder: &ComposeFolder| folder.promised && !folder.sending && !folder.is_open();
+            |folder: &ComposeFolder| folder.accepted && !folder.sending && !folder.is_open();
         let all = state.all.iter_mut().filter(|(_, folder)| ready(folder));
         let names = all.map(|(name, folder)| {
             folder.sending = true;
@@ -422,7 +422,7 @@ impl ComposeFolders {
     /// being written.
     pub fn wait_until_sent(&self, deadline: Instant) {
         let mut state: MutexGuard<'_, ComposeState> = self.state.lock();
-        let coming = |f: &ComposeFolder| f.sending || f.awaited && f.promised && !f.is_open();
+        let coming = |f: &ComposeFolder| f.sending || f.awaited && f.accepted && !f.is_open();
         while state.all.values().any(coming) {
             if self.changed.wait_until(&mut state, deadline) {
                 return;
@@ -443,8 +443,8 @@ impl ComposeFolders {
         let mut state = self.state.lock();
         if let Some(folder) = state.all.get_mut(name) {
             folder.sending = false;
-            if let Err(e) = withdraw_promise(folder) {
-                tracing::warn!(folder = %sanitize_line(name), error = %e, "the promise to send this \
+            if let Err(e) = withdraw_acceptance(folder) {
+                tracing::warn!(folder = %sanitize_line(name), error = %e, "the acceptance of this \
                     composing folder could not be removed, so it may be sent again");
             }
         }
@@ -453,9 +453,9 @@ impl ComposeFolders {
     }
 }
 
-/// Takes back the promise to send a folder.
-fn withdraw_promise(folder: &mut ComposeFolder) -> Result<(), OutboxError> {
-    folder.promised = false;
+/// Removes the acceptance of a folder.
+fn withdraw_acceptance(folder: &mut ComposeFolder) -> Result<(), OutboxError> {
+    folder.accepted = false;
     remove_if_exists(&folder.dir.join("promised")).map_err(save_error)
 }
 
@@ -466,7 +466,7 @@ fn new_folder(dir: PathBuf) -> ComposeFolder {
         time: Timestamp::now(),
         touched: Instant::now(),
         writing: 0,
-        promised: false,
+        accepted: false,
         sending: false,
         awaited: false,
         error: None,
@@ -486,7 +486,7 @@ fn load_folder(dir: PathBuf) -> io::Result<(String, ComposeFolder)> {
         folder.files.insert(file, ComposeFile { id: 0, time, writers: 0, cut });
     }
     folder.time = folder.files.values().map(|file| file.time).max().unwrap_or(folder.time);
-    folder.promised = folder.dir.join("promised").exists();
+    folder.accepted = folder.dir.join("promised").exists();
     folder.error = std::fs::read_to_string(folder.dir.join("error")).ok();
     Ok((name, folder))
 }

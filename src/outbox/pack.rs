@@ -261,17 +261,17 @@ impl DraftPacker {
             draft.is_reply = draft.in_reply_to.is_some() || draft.thread.is_some();
         }
         if store.properties().has_thread_labels() {
-            let core = self.context.index.read();
+            let tables = self.context.index.read();
             draft.thread =
-                draft.thread.map(|id| address::resolve_thread_label(&core, route.store, id));
+                draft.thread.map(|id| address::resolve_thread_label(&tables, route.store, id));
         }
         if store.properties().has_reply_links()
             && draft.in_reply_to.is_none()
             && let Some(thread) = &draft.thread
         {
-            let core = self.context.index.read();
-            parent = address::newest_in_thread(&core, route.store, thread);
-            let id = parent.map(|ix| core.messages.id(core.messages.entry(ix)));
+            let tables = self.context.index.read();
+            parent = address::newest_in_thread(&tables, route.store, thread);
+            let id = parent.map(|ix| tables.messages.id(tables.messages.entry(ix)));
             draft.in_reply_to = id.map(|id| plain_id(&id).to_owned());
         }
         draft.is_reply |= draft.in_reply_to.is_some() && parent.is_some();
@@ -285,16 +285,16 @@ impl DraftPacker {
             )));
         }
         let (after, thread) = {
-            let core = self.context.index.read();
+            let tables = self.context.index.read();
             let named = answered.map(|a| a.ix).into_iter().chain(parent);
-            let named = named.map(|ix| core.messages.name_time(core.messages.entry(ix)));
+            let named = named.map(|ix| tables.messages.name_time(tables.messages.entry(ix)));
             let thread = draft
                 .thread
                 .as_ref()
-                .and_then(|id| core.threads.find_thread(&core.messages, route.store, id));
+                .and_then(|id| tables.threads.find_thread(&tables.messages, route.store, id));
             let far = SendClock::horizon(Timestamp::now());
             let mine =
-                thread.and_then(|thread| core.messages.lists().newest_from_me_in(thread, far));
+                thread.and_then(|thread| tables.messages.lists().newest_from_me_in(thread, far));
             (named.chain(mine).map(Timestamp::clamp_to_calendar).max(), thread)
         };
         if let Some(thread) = thread
@@ -322,9 +322,9 @@ impl DraftPacker {
     fn read_message(&self, ix: MsgIx) -> Option<Message> {
         for _ in 0..2 {
             let (entry, id) = {
-                let core = self.context.index.read();
-                let entry = *core.messages.entry(ix);
-                (entry, core.messages.id(&entry))
+                let tables = self.context.index.read();
+                let entry = *tables.messages.entry(ix);
+                (entry, tables.messages.id(&entry))
             };
             match self.context.index.store_of(&entry).read_record(&entry.location()) {
                 Ok(record) if record.message.id == id => return Some(record.message),
@@ -380,8 +380,8 @@ impl DraftPacker {
                 along.contains_key(&(part.store, thread.to_owned()))
                     || reserved.recipients_in_thread(store.name(), thread).next().is_some()
                     || {
-                        let core = self.context.index.read();
-                        core.threads.has_thread_messages(&core.messages, part.store, thread)
+                        let tables = self.context.index.read();
+                        tables.threads.has_thread_messages(&tables.messages, part.store, thread)
                     }
             };
             let now = self.next_send_time(part.after);
@@ -437,8 +437,8 @@ impl DraftPacker {
     ) -> bool {
         // The lock of the tables is not held for the store, as for `taken`.
         let known = {
-            let core = self.context.index.read();
-            core.threads.list_participants(&core.messages, number, thread)
+            let tables = self.context.index.read();
+            tables.threads.list_participants(&tables.messages, number, thread)
         };
         let canonical = |name: &str| store.canonical_address(draft::bare_address(name));
         let mut known: BTreeSet<String> = known.iter().map(|name| canonical(name)).collect();
@@ -524,14 +524,14 @@ impl DraftPacker {
         let Ok(store) = self.store(number) else { return Vec::new() };
         let since = Timestamp::now().plus_millis(-IDEMPOTENCY_WINDOW_MS);
         let sent: Vec<_> = {
-            let core = self.context.index.read();
-            let sent = core
+            let tables = self.context.index.read();
+            let sent = tables
                 .messages
                 .find_by_idempotency_key(key)
                 .iter()
-                .map(|ix| core.messages.entry(*ix));
+                .map(|ix| tables.messages.entry(*ix));
             sent.filter(|e| e.store() == number && e.is_from_me() && e.time() >= since)
-                .map(|e| (core.messages.recipient_list(e).to_owned(), e.location()))
+                .map(|e| (tables.messages.recipient_list(e).to_owned(), e.location()))
                 .collect()
         };
         let canonical = |to: &str| store.canonical_address(draft::bare_address(to));

@@ -31,8 +31,9 @@ pub(super) struct Reservations(HashMap<(String, String), Reservation>);
 impl Reservations {
     pub fn insert(&mut self, parcel: &SpoolParcel, keyed: Option<IdempotencyUse>) {
         let message = &parcel.message;
-        let promise = Reservation { thread: message.thread.clone(), to: message.to.clone(), keyed };
-        self.0.insert((parcel.store.clone(), message.id.clone()), promise);
+        let reservation =
+            Reservation { thread: message.thread.clone(), to: message.to.clone(), keyed };
+        self.0.insert((parcel.store.clone(), message.id.clone()), reservation);
     }
 
     pub fn contains(&self, store: &str, id: &str) -> bool {
@@ -54,7 +55,7 @@ impl Reservations {
     /// Returns the text on its way to `to` under a key. `to` is an address as its store compares it.
     pub fn find_text(&self, store: &str, to: &str, key: &str) -> Option<&str> {
         let same = |k: &&IdempotencyUse| k.key == key && k.to.iter().any(|t| t == to);
-        let keyed = self.iter_store(store).filter_map(|promise| promise.keyed.as_ref());
+        let keyed = self.iter_store(store).filter_map(|reservation| reservation.keyed.as_ref());
         keyed.into_iter().find(same).map(|k| k.body.as_str())
     }
 
@@ -64,11 +65,15 @@ impl Reservations {
         store: &str,
         thread: &str,
     ) -> impl Iterator<Item = &'a str> {
-        let of_thread = self.iter_store(store).filter(move |promise| promise.thread == thread);
-        of_thread.flat_map(|promise| promise.to.split(", "))
+        let of_thread =
+            self.iter_store(store).filter(move |reservation| reservation.thread == thread);
+        of_thread.flat_map(|reservation| reservation.to.split(", "))
     }
 
     fn iter_store<'a>(&'a self, store: &str) -> impl Iterator<Item = &'a Reservation> {
-        self.0.iter().filter(move |((name, _), _)| name == store).map(|(_, promise)| promise)
+        self.0
+            .iter()
+            .filter(move |((name, _), _)| name == store)
+            .map(|(_, reservation)| reservation)
     }
 }

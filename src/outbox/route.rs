@@ -234,8 +234,9 @@ fn check_known_recipient(
     let Some(store) = index.stores().get(number) else { return Ok(()) };
     let new = store.canonical_address(recipient);
     let near: Vec<String> = {
-        let core = index.read();
-        core.messages
+        let tables = index.read();
+        tables
+            .messages
             .names()
             .known_addresses()
             .filter(|known| is_similar(&new, known))
@@ -462,9 +463,14 @@ fn suggest_recipient(stores: &[Arc<dyn Store>], recipient: &str) -> Option<Strin
     Some(format!("{known} is known: write to outbox/{known} if that is who you mean"))
 }
 
-fn unknown_recipient_text(core: &IndexTables, groups: &RecipientGroups, recipient: &str) -> String {
+fn unknown_recipient_text(
+    tables: &IndexTables,
+    groups: &RecipientGroups,
+    recipient: &str,
+) -> String {
     let name = |address: &str| address.split('@').next().unwrap_or_default().to_owned();
-    let known = || groups.keys().map(String::as_str).chain(core.messages.names().known_addresses());
+    let known =
+        || groups.keys().map(String::as_str).chain(tables.messages.names().known_addresses());
     let by_name = || {
         let near = find_nearest(recipient, known().map(|a| a.split('@').next().unwrap_or(a)))?;
         known().find(|a| name(a) == near)

@@ -359,12 +359,12 @@ fn files_that_cannot_go_are_refused_before_they_are_copied() {
     let outbox = bed.open();
     let (small, large) = (bed.file("small", b"x"), bed.file("large", &[0; 1001]));
     std::fs::create_dir(bed.path("sub")).unwrap();
-    let twin = bed.file("sub/small", b"y");
+    let namesake = bed.file("sub/small", b"y");
     for (lines, words) in [
         (vec!["/no/such/file"], "does not exist"),
         (vec!["/dev/null"], "is a device"),
         (vec!["/"], "name of a file"),
-        (vec![small.as_str(), twin.as_str()], "the same name"),
+        (vec![small.as_str(), namesake.as_str()], "the same name"),
         (vec![large.as_str()], "large is too large"),
     ] {
         let header = format!("Attach: {}\n", lines.join("\nAttach: "));
@@ -522,7 +522,7 @@ fn a_store_signs_with_its_own_key_which_is_pinned_first() {
 }
 
 /// Puts a parcel into the spool, like a process that dies before it appends.
-fn promise(bed: &Bed, store: &str, id: &str, files: Vec<crate::model::DraftAttachment>) {
+fn accept(bed: &Bed, store: &str, id: &str, files: Vec<crate::model::DraftAttachment>) {
     let spool = Spool::open(&bed.path("state/spool"), Durability::None).unwrap();
     let mut parcel = spool::tests::parcel(store, id, "t");
     parcel.message.to = BOB.into();
@@ -531,7 +531,7 @@ fn promise(bed: &Bed, store: &str, id: &str, files: Vec<crate::model::DraftAttac
 }
 
 #[test]
-fn what_was_promised_is_appended_again_where_that_does_no_harm() {
+fn what_was_accepted_is_appended_again_where_that_does_no_harm() {
     let bed = Bed::new();
     let copy = bed.path("state/attachments/3/0");
     std::fs::create_dir_all(copy.parent().unwrap()).unwrap();
@@ -542,14 +542,14 @@ fn what_was_promised_is_appended_again_where_that_does_no_harm() {
         size: 4,
         sha256: String::new(),
     };
-    promise(&bed, "amp", "p1", vec![file]);
+    accept(&bed, "amp", "p1", vec![file]);
     let outbox = bed.open();
     assert_eq!(bed.memory.sent().len(), 1);
     assert_eq!(last(&bed).files, [b"kept".to_vec()]);
     assert_eq!(bed.copies(), 0);
     drop(outbox);
     // The message is there already, perhaps only in part: the outbox asks the store all the same, and the store knows.
-    promise(&bed, "amp", "p1", Vec::new());
+    accept(&bed, "amp", "p1", Vec::new());
     let before = bed.memory.folder.lock().appends;
     let outbox = bed.open();
     assert_eq!(bed.memory.folder.lock().appends, before + 1);

@@ -61,9 +61,9 @@ impl WordCatalog {
         if retitled.is_empty() {
             return;
         }
-        let core = index.read();
-        for ix in core.messages.live_messages() {
-            let entry = core.messages.entry(ix);
+        let tables = index.read();
+        for ix in tables.messages.live_messages() {
+            let entry = tables.messages.entry(ix);
             if retitled.contains(&(entry.store(), entry.location().source)) {
                 self.documents.mark_changed(ix);
             }
@@ -137,9 +137,9 @@ impl WordCatalog {
     ) -> Result<Vec<(MsgIx, SavedDocument)>, TableError> {
         // The stamps are taken before the texts are read. A change meanwhile makes the message missing again.
         let states: HashMap<MsgIx, (u64, u32)> = {
-            let core = index.read();
+            let tables = index.read();
             let state = |ix: &MsgIx| {
-                let entry = core.messages.entry(*ix);
+                let entry = tables.messages.entry(*ix);
                 (*ix, (entry.identity(), stamp_of(entry)))
             };
             messages.iter().map(state).collect()
@@ -167,11 +167,11 @@ impl WordCatalog {
     /// If the table cannot be read.
     pub fn find_words(&self, filter: &MessageFilter<'_>) -> Result<Vec<MsgIx>, TableError> {
         let rows = self.table.find_rows(filter.query)?;
-        let core = filter.index.read();
+        let tables = filter.index.read();
         // One look at each entry decides everything: a query may match hundreds of thousands.
         let is_hit = |ix: &MsgIx| {
-            let entry = core.messages.entry(*ix);
-            self.documents.has(*ix, entry) && filter.fits(&core, *ix, entry)
+            let entry = tables.messages.entry(*ix);
+            self.documents.has(*ix, entry) && filter.fits(&tables, *ix, entry)
         };
         let found = rows.into_iter().filter_map(|row| self.documents.message_of(row));
         Ok(found.filter(is_hit).collect())

@@ -107,14 +107,14 @@ impl DocumentMap {
     }
 
     /// Finds the messages of rows that were not known, if the index has grown.
-    pub fn resolve_absent(&mut self, core: &IndexTables) {
-        let now = core.messages.messages_so_far();
+    pub fn resolve_absent(&mut self, tables: &IndexTables) {
+        let now = tables.messages.messages_so_far();
         if self.absent.is_empty() || self.sought_among == now {
             return;
         }
         self.sought_among = now;
         for document in std::mem::take(&mut self.absent) {
-            match core.messages.find_by_identity(document.identity) {
+            match tables.messages.find_by_identity(document.identity) {
                 // A message has one row. A later one is newer.
                 Some(ix) if self.row_of(ix).is_none_or(|row| row < document.row) => {
                     self.insert(document.row, ix, document.stamp);

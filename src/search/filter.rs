@@ -25,12 +25,12 @@ pub(super) struct MessageFilter<'a> {
 
 impl MessageFilter<'_> {
     /// Returns true if a message is shown and fits all conditions but those on words and threads.
-    pub fn fits(&self, core: &IndexTables, ix: MsgIx, entry: &IndexEntry) -> bool {
+    pub fn fits(&self, tables: &IndexTables, ix: MsgIx, entry: &IndexEntry) -> bool {
         let Self { index, query, scope } = self;
         entry.is_live()
-            && !core.messages.is_copy(ix)
-            && (scope.is_shown)(core, entry)
-            && query.terms().iter().all(|term| fits_term(index, core, term, ix, entry))
+            && !tables.messages.is_copy(ix)
+            && (scope.is_shown)(tables, entry)
+            && query.terms().iter().all(|term| fits_term(index, tables, term, ix, entry))
     }
 
     /// Keeps the messages that fit the conditions on threads.
@@ -50,8 +50,8 @@ impl MessageFilter<'_> {
     /// Returns true if the id of a thread or the name of its folder fits. The function for the name locks the tables itself.
     fn fits_thread(&self, wanted: &NamePattern, thread: ThreadIx) -> bool {
         let fits_id = {
-            let core = self.index.read();
-            let (id, _) = core.threads.thread_id(&core.messages, thread);
+            let tables = self.index.read();
+            let (id, _) = tables.threads.thread_id(&tables.messages, thread);
             wanted.fits(plain_thread_id(id))
         };
         fits_id || (self.scope.name_thread)(thread).is_some_and(|name| wanted.fits(&name))
@@ -61,21 +61,21 @@ impl MessageFilter<'_> {
 /// Returns true if a message fits a term that is not on words or on a thread.
 fn fits_term(
     index: &Index,
-    core: &IndexTables,
+    tables: &IndexTables,
     term: &SearchTerm,
     ix: MsgIx,
     entry: &IndexEntry,
 ) -> bool {
     let recipients = || {
-        let records = core.messages.records_of_message(ix);
+        let records = tables.messages.records_of_message(ix);
         let lists =
-            records.into_iter().map(|ix| core.messages.recipient_list(core.messages.entry(ix)));
-        lists.chain([core.messages.recipient_list(entry)])
+            records.into_iter().map(|ix| tables.messages.recipient_list(tables.messages.entry(ix)));
+        lists.chain([tables.messages.recipient_list(entry)])
     };
-    let day = || core.messages.name_time(entry).day();
+    let day = || tables.messages.name_time(entry).day();
     let fits = match &term.condition {
         SearchCondition::Words(_) | SearchCondition::Thread(_) => return true,
-        SearchCondition::From(name) => name.fits_address(core.messages.sender(entry)),
+        SearchCondition::From(name) => name.fits_address(tables.messages.sender(entry)),
         SearchCondition::To(name) => {
             recipients().any(|list| list.split(", ").any(|to| name.fits_address(to)))
         }

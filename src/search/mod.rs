@@ -143,9 +143,9 @@ impl SearchIndex {
         let mut found = if query.needs_text() {
             self.find_words(&filter, is_over)?
         } else {
-            let core = self.index.read();
-            let fits = |ix: &MsgIx| filter.fits(&core, *ix, core.messages.entry(*ix));
-            core.messages.live_messages().filter(fits).collect()
+            let tables = self.index.read();
+            let fits = |ix: &MsgIx| filter.fits(&tables, *ix, tables.messages.entry(*ix));
+            tables.messages.live_messages().filter(fits).collect()
         };
         filter.keep_in_threads(&mut found);
         Ok(found)

@@ -217,20 +217,20 @@ impl SearchIndex {
             (state.unreadable, state.unreadable_since) = (HashSet::new(), None);
             state.complete_at = None;
         }
-        let core = self.index.read();
-        let generation = core.generation();
+        let tables = self.index.read();
+        let generation = tables.generation();
         if state.complete_at == Some(generation) {
             return Vec::new();
         }
         if let Some(file) = &mut state.file {
-            file.words.documents.resolve_absent(&core);
+            file.words.documents.resolve_absent(&tables);
         }
         let is_missing = |ix: &MsgIx| {
-            !state.has(*ix, core.messages.entry(*ix))
+            !state.has(*ix, tables.messages.entry(*ix))
                 && !state.unreadable.contains(ix)
-                && !core.messages.is_copy(*ix)
+                && !tables.messages.is_copy(*ix)
         };
-        let missing: Vec<MsgIx> = core.messages.live_messages().filter(is_missing).collect();
+        let missing: Vec<MsgIx> = tables.messages.live_messages().filter(is_missing).collect();
         if missing.is_empty() && state.is_open() {
             state.complete_at = Some(generation);
         }
@@ -240,14 +240,14 @@ impl SearchIndex {
     /// Returns the shown messages that the file does not have as they are now.
     pub(super) fn list_unwritten(&self, state: &mut SearchState) -> Vec<MsgIx> {
         self.apply_changes(state);
-        let core = self.index.read();
+        let tables = self.index.read();
         let documents = state.file.as_ref().map(|file| &file.words.documents);
         let is_missing = |ix: &MsgIx| {
-            !documents.is_some_and(|of| of.has(*ix, core.messages.entry(*ix)))
+            !documents.is_some_and(|of| of.has(*ix, tables.messages.entry(*ix)))
                 && !state.unreadable.contains(ix)
-                && !core.messages.is_copy(*ix)
+                && !tables.messages.is_copy(*ix)
         };
-        core.messages.live_messages().filter(is_missing).collect()
+        tables.messages.live_messages().filter(is_missing).collect()
     }
 
     /// Lets messages be missing whose text may have changed.
@@ -317,9 +317,9 @@ impl SearchIndex {
 
     /// Sorts messages by the place of their records, in which they are read fastest.
     pub(super) fn sort_by_location(&self, messages: &mut [MsgIx]) {
-        let core = self.index.read();
+        let tables = self.index.read();
         messages.sort_by_cached_key(|ix| {
-            let entry = core.messages.entry(*ix);
+            let entry = tables.messages.entry(*ix);
             let at = entry.location();
             (entry.store(), at.source, at.offset)
         });
@@ -327,16 +327,16 @@ impl SearchIndex {
 
     /// Returns the number of messages from the first on whose records have at most so many bytes; at least one.
     pub(super) fn batch_len(&self, messages: &[MsgIx], bytes: usize) -> usize {
-        let (core, mut sum) = (self.index.read(), 0);
+        let (tables, mut sum) = (self.index.read(), 0);
         let fits = |ix: &&MsgIx| {
-            sum += core.messages.entry(**ix).location().len as usize;
+            sum += tables.messages.entry(**ix).location().len as usize;
             sum <= bytes
         };
         messages.iter().take_while(fits).count().max(1).min(messages.len())
     }
 
     fn bytes_of(&self, messages: &[MsgIx]) -> usize {
-        let core = self.index.read();
-        messages.iter().map(|ix| core.messages.entry(*ix).location().len as usize).sum()
+        let tables = self.index.read();
+        messages.iter().map(|ix| tables.messages.entry(*ix).location().len as usize).sum()
     }
 }

@@ -58,7 +58,7 @@ pub struct FoundMessage<'a> {
     /// The id of the message that it answers, where the format has no thread ids or the message is from or to me. A
     /// message joins a thread only if its signature is valid, never on somebody else's word.
     pub in_reply_to: Option<Cow<'a, str>>,
-    /// Its id, unique for the sender (see [`TWIN`](crate::model::TWIN)).
+    /// Its id, unique for the sender (see [`QUALIFIER`](crate::model::QUALIFIER)).
     pub id: Cow<'a, str>,
     /// The kind of the store from which the message was kept here. It is then a message of that kind: a store of that
     /// kind shows it first, and this store stands in when that one has it no more.

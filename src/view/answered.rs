@@ -49,8 +49,8 @@ pub(super) fn list_answers(tree: &Tree, ix: MsgIx) -> Result<Vec<Answer>, Error>
 }
 
 /// Returns the addresses of the recipients of a message of mine.
-pub(super) fn list_recipients(core: &IndexTables, ix: MsgIx) -> Vec<String> {
-    let list = core.messages.recipient_list(core.messages.entry(ix));
+pub(super) fn list_recipients(tables: &IndexTables, ix: MsgIx) -> Vec<String> {
+    let list = tables.messages.recipient_list(tables.messages.entry(ix));
     list.split(", ").filter(|to| !to.is_empty()).map(str::to_owned).collect()
 }
 
@@ -66,13 +66,14 @@ impl Question {
     /// [`Error::NotFound`] if it is no message of mine that the store still has, and errors of the store.
     pub(super) fn find(tree: &Tree, ix: MsgIx) -> Result<Self, Error> {
         let (ix, entry, time, mut ids, to) = {
-            let core = tree.index.read();
-            let original = core.messages.find_original(ix).filter(|_| core.messages.is_copy(ix));
+            let tables = tree.index.read();
+            let original =
+                tables.messages.find_original(ix).filter(|_| tables.messages.is_copy(ix));
             let ix = original.unwrap_or(ix);
-            let entry = *core.messages.entry(ix);
-            let mut ids = vec![core.messages.id(&entry)];
-            ids.extend(core.messages.shared_id(ix));
-            (ix, entry, core.messages.name_time(&entry), ids, list_recipients(&core, ix))
+            let entry = *tables.messages.entry(ix);
+            let mut ids = vec![tables.messages.id(&entry)];
+            ids.extend(tables.messages.shared_id(ix));
+            (ix, entry, tables.messages.name_time(&entry), ids, list_recipients(&tables, ix))
         };
         if !entry.is_from_me() {
             return Err(Error::NotFound);
@@ -113,37 +114,37 @@ impl Question {
     /// [`Error::NotFound`] if the store does not have the question any more.
     pub(super) fn list_answers(&self, tree: &Tree) -> Result<Vec<Answer>, Error> {
         let store = self.store_in(tree);
-        let core = tree.index.read();
-        if !core.messages.entry(self.ix).is_from_me() {
+        let tables = tree.index.read();
+        if !tables.messages.entry(self.ix).is_from_me() {
             return Err(Error::NotFound);
         }
         let mut found = match store.properties().answers {
             AnswerScheme::Untold => return Ok(Vec::new()),
             AnswerScheme::Named => BTreeSet::new(),
-            AnswerScheme::NamedOrNext(rule) => find_next_answers(&core, store, (self, &rule)),
+            AnswerScheme::NamedOrNext(rule) => find_next_answers(&tables, store, (self, &rule)),
         };
-        found.extend(find_named_answers(&core, self));
-        found.retain(|ix| is_accepted(tree, &core, store, self, *ix));
+        found.extend(find_named_answers(&tables, self));
+        found.retain(|ix| is_accepted(tree, &tables, store, self, *ix));
         let mut found: Vec<MsgIx> = found.into_iter().collect();
-        found.sort_by(|a, b| core.messages.compare_order(*a, *b));
+        found.sort_by(|a, b| tables.messages.compare_order(*a, *b));
         let to_answer = |ix: MsgIx| {
-            let entry = core.messages.entry(ix);
-            Answer { ix, from: core.messages.sender(entry).to_owned(), time: entry.time() }
+            let entry = tables.messages.entry(ix);
+            Answer { ix, from: tables.messages.sender(entry).to_owned(), time: entry.time() }
         };
         Ok(found.into_iter().map(to_answer).collect())
     }
 }
 
 /// Returns the messages that name an id of the question.
-fn find_named_answers(core: &IndexTables, question: &Question) -> BTreeSet<MsgIx> {
+fn find_named_answers(tables: &IndexTables, question: &Question) -> BTreeSet<MsgIx> {
     let store = question.store;
     let mut found = BTreeSet::new();
     for id in &question.ids {
-        for ix in core.messages.messages_answering(store, id) {
-            if core.messages.find_original(ix) == Some(question.ix) {
+        for ix in tables.messages.messages_answering(store, id) {
+            if tables.messages.find_original(ix) == Some(question.ix) {
                 // Another record of the question itself: its recipient names that one.
-                let copy = core.messages.id(core.messages.entry(ix));
-                found.extend(core.messages.messages_answering(store, &copy));
+                let copy = tables.messages.id(tables.messages.entry(ix));
+                found.extend(tables.messages.messages_answering(store, &copy));
             } else {
                 found.insert(ix);
             }
@@ -163,19 +164,20 @@ struct LaterMessages {
 /// Returns the messages of the thread that name no id and answer the question because it is the newest one to their
 /// writers before them.
 fn find_next_answers(
-    core: &IndexTables,
+    tables: &IndexTables,
     store: &dyn Store,
     (question, rule): (&Question, &NextAnswerRule),
 ) -> BTreeSet<MsgIx> {
-    let LaterMessages { candidates, asked_again } = find_later_messages(core, question);
+    let LaterMessages { candidates, asked_again } = find_later_messages(tables, question);
     let fits = |asked: MsgIx, answer: MsgIx| {
-        let id = |ix| core.messages.id(core.messages.entry(ix));
+        let id = |ix| tables.messages.id(tables.messages.entry(ix));
         rule.fits.is_none_or(|fits| fits(&id(asked), &id(answer)))
     };
     let is_answer = |ix: &MsgIx| {
-        let entry = core.messages.entry(*ix);
-        let (from, latest) = (core.messages.sender(entry), latest_time(store, entry));
-        let is_unsigned = || core.trust.signature(&core.messages, entry) == SignatureState::None;
+        let entry = tables.messages.entry(*ix);
+        let (from, latest) = (tables.messages.sender(entry), latest_time(store, entry));
+        let is_unsigned =
+            || tables.trust.signature(&tables.messages, entry) == SignatureState::None;
         let own = question.to.iter().position(|to| is_same_address(to, from));
         let before = own.and_then(|n| asked_again.get(n)).into_iter().flatten();
         let mut before = before.take_while(|(_, time)| *time <= latest);
@@ -189,30 +191,30 @@ fn find_next_answers(
 
 /// Finds the messages of the thread behind a question. A long thread is not looked through: only what I wrote and got
 /// since then.
-fn find_later_messages(core: &IndexTables, question: &Question) -> LaterMessages {
+fn find_later_messages(tables: &IndexTables, question: &Question) -> LaterMessages {
     // A message that tells only the second of its time may stand before a question of the same second.
     let begin = Timestamp::from_secs(question.time.secs());
-    let thread = core.messages.entry(question.ix).thread();
-    let lists = core.messages.lists();
+    let thread = tables.messages.entry(question.ix).thread();
+    let lists = tables.messages.lists();
     let [to_me, from_me] = [lists.sorted_to_me(), lists.sorted_from_me()].map(|list| {
-        let is_before = |ix: &MsgIx| core.messages.name_time(core.messages.entry(*ix)) < begin;
+        let is_before = |ix: &MsgIx| tables.messages.name_time(tables.messages.entry(*ix)) < begin;
         list.get(list.partition_point(is_before)..).unwrap_or_default()
     });
     let few = (to_me.len() + from_me.len()) / SHORT;
-    let short = core.threads.short_thread_since(&core.messages, thread, begin, few);
+    let short = tables.threads.short_thread_since(&tables.messages, thread, begin, few);
     let (to_me, from_me) = short.as_deref().map_or((to_me, from_me), |all| (all, all));
     let is_shown = |ix: &MsgIx| {
-        let entry = core.messages.entry(*ix);
-        entry.thread() == thread && entry.is_live() && !core.messages.is_copy(*ix)
+        let entry = tables.messages.entry(*ix);
+        entry.thread() == thread && entry.is_live() && !tables.messages.is_copy(*ix)
     };
-    let (asked_again, end) = find_later_questions(core, question, from_me, is_shown);
+    let (asked_again, end) = find_later_questions(tables, question, from_me, is_shown);
     let to_me = end.map_or(to_me, |end| {
-        let is_before = |ix: &MsgIx| core.messages.compare_order(*ix, end).is_le();
+        let is_before = |ix: &MsgIx| tables.messages.compare_order(*ix, end).is_le();
         to_me.get(..to_me.partition_point(is_before)).unwrap_or_default()
     });
     let is_candidate = |ix: &MsgIx| {
-        is_among(&question.to, core.messages.sender(core.messages.entry(*ix)))
-            && !core.messages.names_answered_id(*ix)
+        is_among(&question.to, tables.messages.sender(tables.messages.entry(*ix)))
+            && !tables.messages.names_answered_id(*ix)
     };
     let candidates = to_me.iter().copied().filter(is_shown).filter(is_candidate).collect();
     LaterMessages { candidates, asked_again }
@@ -220,21 +222,21 @@ fn find_later_messages(core: &IndexTables, question: &Question) -> LaterMessages
 
 /// Returns my later questions to each recipient of a question, and the one after which each was asked again.
 fn find_later_questions(
-    core: &IndexTables,
+    tables: &IndexTables,
     question: &Question,
     from_me: &[MsgIx],
     is_shown: impl Fn(&MsgIx) -> bool,
 ) -> (Vec<Vec<(MsgIx, Timestamp)>>, Option<MsgIx>) {
     let mut asked_again = vec![Vec::new(); question.to.len()];
     let mut missing = question.to.len();
-    let is_earlier = |ix: &&MsgIx| core.messages.compare_order(question.ix, **ix).is_ge();
+    let is_earlier = |ix: &&MsgIx| tables.messages.compare_order(question.ix, **ix).is_ge();
     for ix in from_me.iter().skip_while(is_earlier).copied().filter(is_shown) {
-        let entry = core.messages.entry(ix);
-        let to = core.messages.recipient_list(entry);
+        let entry = tables.messages.entry(ix);
+        let to = tables.messages.recipient_list(entry);
         for (one, again) in question.to.iter().zip(&mut asked_again) {
             if entry.is_from_me() && to.split(", ").any(|to| is_same_address(to, one)) {
                 missing -= usize::from(again.is_empty());
-                again.push((ix, core.messages.name_time(entry)));
+                again.push((ix, tables.messages.name_time(entry)));
             }
         }
         if missing == 0 {
@@ -254,14 +256,14 @@ fn latest_time(store: &dyn Store, entry: &IndexEntry) -> Timestamp {
 /// Returns true if a message may answer: it is to me from a recipient of the question, and nobody could have forged it.
 fn is_accepted(
     tree: &Tree,
-    core: &IndexTables,
+    tables: &IndexTables,
     store: &dyn Store,
     question: &Question,
     ix: MsgIx,
 ) -> bool {
-    let entry = core.messages.entry(ix);
-    let from = core.messages.sender(entry);
-    let is_trusted = || match core.trust.signature(&core.messages, entry) {
+    let entry = tables.messages.entry(ix);
+    let from = tables.messages.sender(entry);
+    let is_trusted = || match tables.trust.signature(&tables.messages, entry) {
         SignatureState::Valid(_) => true,
         SignatureState::None => {
             store.properties().uses_roles || !tree.index.keyring().is_pinned(from)
@@ -270,7 +272,7 @@ fn is_accepted(
     };
     ix != question.ix
         && entry.is_to_me()
-        && !core.messages.is_copy(ix)
+        && !tables.messages.is_copy(ix)
         && is_among(&question.to, from)
         && is_trusted()
 }

@@ -80,8 +80,8 @@ fn reply_target(tree: &Tree, ix: MsgIx, all: bool) -> (String, DraftTarget) {
 }
 
 fn thread_target(tree: &Tree, thread: ThreadIx) -> Result<DraftTarget, Error> {
-    let core = tree.index.read();
-    let (id, number) = core.threads.thread_id(&core.messages, thread);
+    let tables = tree.index.read();
+    let (id, number) = tables.threads.thread_id(&tables.messages, thread);
     let store = tree.index.stores().get(number).ok_or(Error::NotFound)?;
     Ok(DraftTarget::Thread { store: store.name().to_owned(), id: id.to_owned() })
 }

@@ -166,8 +166,8 @@ fn list_unprinted(tree: &Tree, query: AskQuery<'_>) -> Result<Vec<Answer>, Error
     for question in find_questions(tree, query.key)? {
         all.extend(question.list_answers(tree)?);
     }
-    let core = tree.index.read();
-    let identity = |ix| core.messages.entry(ix).identity();
+    let tables = tree.index.read();
+    let identity = |ix| tables.messages.entry(ix).identity();
     all.retain(|answer| !query.printed.contains(&identity(answer.ix)));
     all.sort_by_key(|answer| answer.time);
     Ok(all)
@@ -179,8 +179,8 @@ fn describe_progress(tree: &Tree, query: AskQuery<'_>) -> Result<AskProgress, Er
         let answers = list_answers(tree, question.ix)?;
         progress.missing.extend(question.list_missing(tree, &answers));
         let day = {
-            let core = tree.index.read();
-            core.messages.name_time(core.messages.entry(question.ix)).day()
+            let tables = tree.index.read();
+            tables.messages.name_time(tables.messages.entry(question.ix)).day()
         };
         let name = tree.names.message_name(question.ix);
         progress.paths.push(format!("sent/{day}/{}.answer", name.trim_end_matches(".txt")));

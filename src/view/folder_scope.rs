@@ -48,11 +48,11 @@ impl FolderScope {
     }
 
     /// Returns the folder of a message at a place.
-    pub fn of_message(core: &IndexTables, place: MessageFolder, ix: MsgIx) -> Self {
-        let entry = core.messages.entry(ix);
+    pub fn of_message(tables: &IndexTables, place: MessageFolder, ix: MsgIx) -> Self {
+        let entry = tables.messages.entry(ix);
         match place {
-            MessageFolder::Archive => Self::ArchiveDay(core.messages.name_time(entry).day()),
-            MessageFolder::Sent => Self::SentDay(core.messages.name_time(entry).day()),
+            MessageFolder::Archive => Self::ArchiveDay(tables.messages.name_time(entry).day()),
+            MessageFolder::Sent => Self::SentDay(tables.messages.name_time(entry).day()),
             MessageFolder::Thread => Self::Thread(entry.thread()),
             MessageFolder::Inbox | MessageFolder::Maildir => Self::Inbox,
         }
@@ -60,17 +60,18 @@ impl FolderScope {
 
     /// Returns true if the folder shows a message, or has shown it. `all` is true if the messages between others
     /// are shown.
-    pub fn contains(self, core: &IndexTables, entry: &IndexEntry, all: bool) -> bool {
+    pub fn contains(self, tables: &IndexTables, entry: &IndexEntry, all: bool) -> bool {
         let copy = || {
-            core.messages
+            tables
+                .messages
                 .find_by_identity(entry.identity())
-                .is_some_and(|ix| core.messages.is_copy(ix))
+                .is_some_and(|ix| tables.messages.is_copy(ix))
         };
-        let on = |day| core.messages.name_time(entry).day() == day;
+        let on = |day| tables.messages.name_time(entry).day() == day;
         match self {
             Self::Inbox => entry.is_to_me(),
             Self::ArchiveDay(day) => {
-                let is_listed = core.messages.is_listed_to_me(entry);
+                let is_listed = tables.messages.is_listed_to_me(entry);
                 on(day) && entry.is_live() && (is_listed || all && !copy())
             }
             Self::SentDay(day) => on(day) && entry.is_from_me() && !copy(),

@@ -116,21 +116,21 @@ fn describe_hit(tree: &Tree, finder: &MatchFinder, ix: MsgIx, most: usize) -> Op
     let text = String::from_utf8_lossy(&text);
     let (subject, body) = split_file(&text);
     let described = describe_text(finder, subject, body, most);
-    let core = tree.index.read();
-    let entry = core.messages.entry(ix);
-    let (thread, _) = core.threads.thread_id(&core.messages, entry.thread());
-    let id = core.messages.shown_id(ix);
-    let recipients = core.messages.recipient_list(entry).split(", ").filter(|to| !to.is_empty());
+    let tables = tree.index.read();
+    let entry = tables.messages.entry(ix);
+    let (thread, _) = tables.threads.thread_id(&tables.messages, entry.thread());
+    let id = tables.messages.shown_id(ix);
+    let recipients = tables.messages.recipient_list(entry).split(", ").filter(|to| !to.is_empty());
     let hit = SearchHit {
         id: names::short_id(&id),
         message_id: plain_id(&id).to_owned(),
-        name: format!("{}.txt", tree.names.unique_stem(&core, ix)),
+        name: format!("{}.txt", tree.names.unique_stem(&tables, ix)),
         store: tree.store_name(entry.store()).to_owned(),
         thread: plain_thread_id(thread).to_owned(),
-        from: core.messages.sender(entry).to_owned(),
+        from: tables.messages.sender(entry).to_owned(),
         to: recipients.map(str::to_owned).collect(),
         time: entry.time().rfc3339(),
-        day: core.messages.name_time(entry).day().to_string(),
+        day: tables.messages.name_time(entry).day().to_string(),
         ..described
     };
     let whole_subject = subject.unwrap_or_default().to_owned();

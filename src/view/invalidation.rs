@@ -22,9 +22,9 @@ impl Tree {
         let IndexChanges { added, redrawn, removed, moved, .. } = changes;
         let moved_messages = moved.iter().map(|(ix, _)| ix);
         for ix in added.iter().chain(redrawn).chain(removed).chain(moved_messages) {
-            let core = self.index.read();
-            let entry = core.messages.entry(*ix);
-            let day = core.messages.name_time(entry).day();
+            let tables = self.index.read();
+            let entry = tables.messages.entry(*ix);
+            let day = tables.messages.name_time(entry).day();
             if days.last() != Some(&day) {
                 days.push(day);
             }

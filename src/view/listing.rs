@@ -84,11 +84,11 @@ impl Listing {
 
     /// Makes a listing of threads, in the order of their ids.
     pub(super) fn from_threads(
-        core: &IndexTables,
+        tables: &IndexTables,
         threads: impl Iterator<Item = ThreadIx>,
         entry: fn(ThreadIx) -> ListingEntry,
     ) -> Self {
-        let named = threads.map(|t| (core.threads.thread_id(&core.messages, t).0, t));
+        let named = threads.map(|t| (tables.threads.thread_id(&tables.messages, t).0, t));
         let mut named: Vec<(&str, ThreadIx)> = named.collect();
         named.sort_unstable();
         let entries = named.into_iter().map(|(_, t)| entry(t)).collect();
@@ -138,16 +138,16 @@ impl Listing {
     /// Makes a listing of messages in listing order, with the files beside them.
     pub(super) fn from_messages(
         names: &MessageNames,
-        core: &IndexTables,
+        tables: &IndexTables,
         place: MessageFolder,
         list: impl IntoIterator<Item = MsgIx>,
         waiting: &HashSet<MsgIx>,
     ) -> Self {
         let list: Vec<MsgIx> = list.into_iter().collect();
-        let noted = |ix: &MsgIx| core.messages.has_message_note(*ix) || waiting.contains(ix);
+        let noted = |ix: &MsgIx| tables.messages.has_message_note(*ix) || waiting.contains(ix);
         let mut items = Vec::with_capacity(list.len());
-        for (ix, form) in names.name_forms(core, list) {
-            if core.messages.entry(ix).has_parts() {
+        for (ix, form) in names.name_forms(tables, list) {
+            if tables.messages.entry(ix).has_parts() {
                 items.push(ListingEntry::Parts(ix, form));
             }
             items.push(ListingEntry::Message(ix, form));
@@ -168,8 +168,8 @@ impl Listing {
     /// Returns the node of an entry and appends its name.
     pub fn push_entry_name(&self, tree: &Tree, number: usize, name: &mut String) -> Option<Node> {
         let mut beside = |ix: MsgIx, form: NameForm, ending: &str| {
-            let core = tree.index.read();
-            tree.names.push_stem(name, &core, ix, form);
+            let tables = tree.index.read();
+            tree.names.push_stem(name, &tables, ix, form);
             name.push_str(ending);
             Some(())
         };
@@ -277,9 +277,9 @@ impl ListingCache {
 impl Tree {
     /// Returns true if the sizes of the first messages of a listing are known.
     pub fn has_all_sizes(&self, listing: &Listing) -> bool {
-        let core = self.index.read();
+        let tables = self.index.read();
         let unknown = |e: &IndexEntry| e.is_live() && e.size().is_none();
-        !listing.messages().take(LOOKED_AT).any(|ix| unknown(core.messages.entry(ix)))
+        !listing.messages().take(LOOKED_AT).any(|ix| unknown(tables.messages.entry(ix)))
     }
 
     /// Returns the listing of a folder. A cached one is returned if nothing has changed since.
@@ -315,7 +315,7 @@ impl Tree {
 
     /// Returns unread messages and their names in `inbox/`, oldest first, at most `limit`.
     pub(super) fn unread_files(&self, limit: usize) -> Vec<(MsgIx, String)> {
-        self.inbox_files(|core| core.messages.lists().unread().take(limit).collect())
+        self.inbox_files(|tables| tables.messages.lists().unread().take(limit).collect())
     }
 
     /// Returns the chosen messages to me, in listing order, and their names in `inbox/`.
@@ -324,12 +324,12 @@ impl Tree {
         which: impl FnOnce(&IndexTables) -> Vec<MsgIx>,
     ) -> Vec<(MsgIx, String)> {
         let listing = {
-            let core = self.index.read();
+            let tables = self.index.read();
             Listing::from_messages(
                 &self.names,
-                &core,
+                &tables,
                 MessageFolder::Inbox,
-                which(&core),
+                which(&tables),
                 &HashSet::new(),
             )
         };

@@ -202,8 +202,8 @@ impl View for MaildirView {
 
     fn find_by_inode(&self, tree: &Tree, tag: u64, low: u64) -> Option<MaildirKey> {
         if tag == InodeTag::MaildirMessage as u64 {
-            let core = tree.index.read();
-            return core.messages.find_by_identity(low).map(MaildirKey::Message);
+            let tables = tree.index.read();
+            return tables.messages.find_by_identity(low).map(MaildirKey::Message);
         }
         let mut numbers = NUMBERS.iter().filter(|_| tag == 0);
         numbers.find(|(number, _)| *number == low).map(|(_, of)| MaildirKey::Folder(*of))
@@ -306,14 +306,14 @@ pub(super) fn maildir_node(ix: MsgIx) -> Node {
 
 /// Returns the messages of a folder of the Maildir, oldest first.
 fn list_messages(tree: &Tree, which: MaildirFolder) -> Listing {
-    let core = tree.index.read();
+    let tables = tree.index.read();
     let lies_there = |ix: &MsgIx| {
-        let entry = core.messages.entry(*ix);
-        let (read, label) = (entry.is_read(), core.marks.label(entry));
+        let entry = tables.messages.entry(*ix);
+        let (read, label) = (entry.is_read(), tables.marks.label(entry));
         choose_folder(read, label) == which && is_listed(read, label)
     };
     let mail =
-        tree.names.name_forms(&core, core.messages.lists().messages_to_me().filter(lies_there));
+        tree.names.name_forms(&tables, tables.messages.lists().messages_to_me().filter(lies_there));
     Listing::from_maildir(mail.map(|(ix, form)| ListingEntry::Mail(which, ix, form)))
 }
 
@@ -324,18 +324,18 @@ pub(super) fn maildir_name(
     ix: MsgIx,
     form: NameForm,
 ) -> Option<String> {
-    let core = tree.index.read();
-    let entry = core.messages.entry(ix);
+    let tables = tree.index.read();
+    let entry = tables.messages.entry(ix);
     if !entry.is_to_me() {
         return None;
     }
-    let (read, label) = (entry.is_read(), core.marks.label(entry));
+    let (read, label) = (entry.is_read(), tables.marks.label(entry));
     let standing =
-        MaildirState::from_marks(read, core.marks.is_answered(&core.messages, entry), label);
+        MaildirState::from_marks(read, tables.marks.is_answered(&tables.messages, entry), label);
     let there = standing.folder == which && is_listed(read, label);
     there.then(|| {
         let mut stem = String::with_capacity(64);
-        tree.names.push_stem(&mut stem, &core, ix, form);
+        tree.names.push_stem(&mut stem, &tables, ix, form);
         standing.file_name(&stem)
     })
 }
@@ -344,11 +344,11 @@ pub(super) fn maildir_name(
 /// too, so that it can be taken back; a removed one is not.
 fn find_message(tree: &Tree, which: MaildirFolder, name: &str) -> Option<MaildirMessage> {
     let (stem, asked) = MaildirState::parse(which, name)?;
-    let core = tree.index.read();
-    let ix = tree.names.find_by_stem(&core, FolderScope::Inbox, stem)?;
-    let entry = core.messages.entry(ix);
-    let (read, answered) = (entry.is_read(), core.marks.is_answered(&core.messages, entry));
-    let label = core.marks.label(entry);
+    let tables = tree.index.read();
+    let ix = tree.names.find_by_stem(&tables, FolderScope::Inbox, stem)?;
+    let entry = tables.messages.entry(ix);
+    let (read, answered) = (entry.is_read(), tables.marks.is_answered(&tables.messages, entry));
+    let label = tables.marks.label(entry);
     let removed = read && label.is_some_and(|label| label.removed);
     let found = || MaildirMessage { ix, read, answered, label: label.cloned().unwrap_or_default() };
     (!removed && MaildirState::from_marks(read, answered, label) == asked).then(found)

@@ -16,12 +16,12 @@ impl FolderScope {
         let nothing = HashSet::new();
         match self {
             Self::Inbox => {
-                let core = tree.index.read();
+                let tables = tree.index.read();
                 Ok(Listing::from_messages(
                     &tree.names,
-                    &core,
+                    &tables,
                     self.message_folder(),
-                    core.messages.lists().unread(),
+                    tables.messages.lists().unread(),
                     &nothing,
                 ))
             }
@@ -35,14 +35,14 @@ impl FolderScope {
                 tree.pending.add_to_listing(held, listed).ok_or(Error::NotFound)
             }
             Self::Thread(thread) => {
-                let core = tree.index.read();
-                let list = tree.lists.thread_messages(&core, thread);
-                if list.is_empty() && core.threads.empty_thread_time(thread).is_none() {
+                let tables = tree.index.read();
+                let list = tree.lists.thread_messages(&tables, thread);
+                if list.is_empty() && tables.threads.empty_thread_time(thread).is_none() {
                     return Err(Error::NotFound);
                 }
                 Ok(Listing::from_messages(
                     &tree.names,
-                    &core,
+                    &tables,
                     self.message_folder(),
                     list.iter().copied(),
                     &nothing,
@@ -55,8 +55,13 @@ impl FolderScope {
     pub fn newest_time(self, tree: &Tree) -> Option<Timestamp> {
         match self {
             Self::Inbox => {
-                let core = tree.index.read();
-                core.messages.lists().unread().next_back().map(|ix| core.messages.entry(ix).time())
+                let tables = tree.index.read();
+                tables
+                    .messages
+                    .lists()
+                    .unread()
+                    .next_back()
+                    .map(|ix| tables.messages.entry(ix).time())
             }
             Self::ArchiveDay(day) => newest_on_day(tree, self.message_folder(), day),
             Self::SentDay(day) => {
@@ -65,9 +70,9 @@ impl FolderScope {
                 held.max(newest_on_day(tree, self.message_folder(), day))
             }
             Self::Thread(thread) => {
-                let core = tree.index.read();
-                let newest = core.threads.newest_thread_time(&core.messages, thread);
-                newest.or_else(|| core.threads.empty_thread_time(thread))
+                let tables = tree.index.read();
+                let newest = tables.threads.newest_thread_time(&tables.messages, thread);
+                newest.or_else(|| tables.threads.empty_thread_time(thread))
             }
         }
     }
@@ -79,25 +84,25 @@ fn with_day_list<T>(
     place: MessageFolder,
     f: impl FnOnce(&IndexTables, &[MsgIx]) -> T,
 ) -> T {
-    let core = tree.index.read();
+    let tables = tree.index.read();
     if place == MessageFolder::Sent {
-        f(&core, core.messages.lists().sorted_from_me())
+        f(&tables, tables.messages.lists().sorted_from_me())
     } else if tree.is_scope_all() {
-        f(&core, &tree.lists.all_messages(&core))
+        f(&tables, &tree.lists.all_messages(&tables))
     } else {
-        f(&core, core.messages.lists().sorted_to_me())
+        f(&tables, tables.messages.lists().sorted_to_me())
     }
 }
 
 /// Returns the days of `archive/` or `sent/` with messages in their stores.
 pub(super) fn list_days(tree: &Tree, place: MessageFolder) -> Vec<Day> {
-    with_day_list(tree, place, |core, list| {
+    with_day_list(tree, place, |tables, list| {
         let (mut days, mut at) = (Vec::new(), 0);
         // The loop takes one step a day, not a message, because the list is in order of time.
-        while let Some(entry) = list.get(at).map(|ix| core.messages.entry(*ix)) {
-            let day = core.messages.name_time(entry).day();
-            let of_day = core.messages.slice_of_day(list, day);
-            if of_day.iter().any(|ix| core.messages.entry(*ix).is_live()) {
+        while let Some(entry) = list.get(at).map(|ix| tables.messages.entry(*ix)) {
+            let day = tables.messages.name_time(entry).day();
+            let of_day = tables.messages.slice_of_day(list, day);
+            if of_day.iter().any(|ix| tables.messages.entry(*ix).is_live()) {
                 days.push(day);
             }
             at += of_day.len().max(1);
@@ -113,17 +118,17 @@ fn list_day(
     day: Day,
     noted: &HashSet<MsgIx>,
 ) -> Result<Listing, Error> {
-    with_day_list(tree, place, |core, list| {
+    with_day_list(tree, place, |tables, list| {
         let once = place == MessageFolder::Sent;
         let shown = |ix: &MsgIx| {
-            core.messages.entry(*ix).is_live() && !(once && core.messages.is_copy(*ix))
+            tables.messages.entry(*ix).is_live() && !(once && tables.messages.is_copy(*ix))
         };
         let of_day: Vec<MsgIx> =
-            core.messages.slice_of_day(list, day).iter().copied().filter(shown).collect();
+            tables.messages.slice_of_day(list, day).iter().copied().filter(shown).collect();
         if of_day.is_empty() {
             return Err(Error::NotFound);
         }
-        Ok(Listing::from_messages(&tree.names, core, place, of_day, noted))
+        Ok(Listing::from_messages(&tree.names, tables, place, of_day, noted))
     })
 }
 
@@ -133,17 +138,17 @@ fn find_undelivered(tree: &Tree, day: Day) -> HashSet<MsgIx> {
     let mut waiting: HashSet<MsgIx> =
         tree.pending.list_undelivered().into_iter().map(|(ix, _)| ix).collect();
     if tree.pending.may_wait_for_link() {
-        let of_day = |core: &IndexTables, list: &[MsgIx]| {
-            let entries = core.messages.slice_of_day(list, day).iter();
-            entries.map(|ix| (*ix, *core.messages.entry(*ix))).collect::<Vec<_>>()
+        let of_day = |tables: &IndexTables, list: &[MsgIx]| {
+            let entries = tables.messages.slice_of_day(list, day).iter();
+            entries.map(|ix| (*ix, *tables.messages.entry(*ix))).collect::<Vec<_>>()
         };
         let entries = with_day_list(tree, MessageFolder::Sent, of_day);
         let waits =
             |(_, entry): &(MsgIx, IndexEntry)| tree.pending.link_wait_warning(entry).is_some();
         waiting.extend(entries.into_iter().filter(waits).map(|(ix, _)| ix));
     }
-    let core = tree.index.read();
-    waiting.into_iter().map(|ix| core.messages.find_original(ix).unwrap_or(ix)).collect()
+    let tables = tree.index.read();
+    waiting.into_iter().map(|ix| tables.messages.find_original(ix).unwrap_or(ix)).collect()
 }
 
 /// Returns the time of the newest message in `archive/` or `sent/`.
@@ -153,21 +158,25 @@ pub(super) fn newest_at_place(tree: &Tree, place: MessageFolder) -> Option<Times
 
 /// Returns the time of the newest message of a day in `archive/` or `sent/`.
 pub(super) fn newest_on_day(tree: &Tree, place: MessageFolder, day: Day) -> Option<Timestamp> {
-    with_day_list(tree, place, |core, list| {
-        newest_live_time(core, core.messages.slice_of_day(list, day))
+    with_day_list(tree, place, |tables, list| {
+        newest_live_time(tables, tables.messages.slice_of_day(list, day))
     })
 }
 
 /// Returns the time of the newest message of all threads.
 pub(super) fn newest_message_time(tree: &Tree) -> Option<Timestamp> {
-    let core = tree.index.read();
+    let tables = tree.index.read();
     if tree.is_scope_all() {
-        newest_live_time(&core, &tree.lists.all_messages(&core))
+        newest_live_time(&tables, &tree.lists.all_messages(&tables))
     } else {
-        core.messages.lists().newest_time()
+        tables.messages.lists().newest_time()
     }
 }
 
-fn newest_live_time(core: &IndexTables, list: &[MsgIx]) -> Option<Timestamp> {
-    list.iter().rev().map(|ix| core.messages.entry(*ix)).find(|e| e.is_live()).map(IndexEntry::time)
+fn newest_live_time(tables: &IndexTables, list: &[MsgIx]) -> Option<Timestamp> {
+    list.iter()
+        .rev()
+        .map(|ix| tables.messages.entry(*ix))
+        .find(|e| e.is_live())
+        .map(IndexEntry::time)
 }

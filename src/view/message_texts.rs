@@ -82,12 +82,12 @@ impl MessageTexts {
     /// Returns the rendered text of a message.
     pub fn rendered_text(&self, ix: MsgIx) -> Result<Arc<[u8]>, Error> {
         let (entry, signature, generation) = {
-            let core = self.index.read();
-            let entry = *core.messages.entry(ix);
+            let tables = self.index.read();
+            let entry = *tables.messages.entry(ix);
             if !entry.is_live() {
                 return Err(Error::NotFound);
             }
-            (entry, core.trust.signature(&core.messages, &entry), core.generation())
+            (entry, tables.trust.signature(&tables.messages, &entry), tables.generation())
         };
         // The index forgets the length if another text may have replaced this one in the same place.
         let holds = |seen: &IndexEntry, bytes: &Arc<[u8]>| {
@@ -151,24 +151,24 @@ impl MessageTexts {
         mut record: Record,
     ) -> Result<Record, Error> {
         let store = self.index.store_of(entry);
-        let core = self.index.read();
-        let known = core.messages.entry(ix);
+        let tables = self.index.read();
+        let known = tables.messages.entry(ix);
         // A mail shows its sender as it was written, and the index knows the address.
         let from = record.message.from.as_deref().unwrap_or_default();
-        let is_sender = is_same_address(core.messages.sender(known), from);
-        if core.messages.id(known) != record.message.id || !is_sender {
+        let is_sender = is_same_address(tables.messages.sender(known), from);
+        if tables.messages.id(known) != record.message.id || !is_sender {
             return Err(StoreError::Moved.into());
         }
         if store.properties().has_reply_links() {
             // In a store whose threads are made of links, only the index knows the thread of a message.
-            let (thread, _) = core.threads.thread_id(&core.messages, entry.thread());
+            let (thread, _) = tables.threads.thread_id(&tables.messages, entry.thread());
             record.message.thread = Some(thread.to_owned());
         }
-        if let Some(shared) = core.messages.shared_id(ix) {
+        if let Some(shared) = tables.messages.shared_id(ix) {
             record.message.id = shared;
         }
         if let Some(answered) = &mut record.message.in_reply_to
-            && let Some(shared) = core.messages.shared_id_for(entry.store(), answered)
+            && let Some(shared) = tables.messages.shared_id_for(entry.store(), answered)
         {
             *answered = shared;
         }
@@ -200,16 +200,16 @@ impl MessageTexts {
 
     fn render_batch(&self, messages: &[MsgIx], which: impl Fn(&IndexEntry) -> bool) {
         let mut wanted: BTreeMap<usize, Vec<PendingRender>> = BTreeMap::new();
-        let core = self.index.read();
-        let generation = core.generation();
+        let tables = self.index.read();
+        let generation = tables.generation();
         for ix in messages.iter().copied() {
-            let entry = core.messages.entry(ix);
+            let entry = tables.messages.entry(ix);
             if entry.is_live() && which(entry) {
-                let ahead = (ix, *entry, core.trust.signature(&core.messages, entry));
+                let ahead = (ix, *entry, tables.trust.signature(&tables.messages, entry));
                 wanted.entry(entry.store()).or_default().push(ahead);
             }
         }
-        drop(core);
+        drop(tables);
         for (number, messages) in wanted {
             let Some(store) = self.index.stores().get(number) else { continue };
             let at: Vec<_> = messages.iter().map(|(_, entry, _)| entry.location()).collect();
@@ -227,10 +227,10 @@ impl BodySource for MessageTexts {
     fn read_bodies(&self, messages: &[MsgIx], each: &mut dyn FnMut(MsgIx, &str, &str)) {
         let mut wanted: BTreeMap<usize, Vec<PendingRender>> = BTreeMap::new();
         {
-            let core = self.index.read();
+            let tables = self.index.read();
             for ix in messages.iter().copied() {
-                let entry = core.messages.entry(ix);
-                let signature = core.trust.signature(&core.messages, entry);
+                let entry = tables.messages.entry(ix);
+                let signature = tables.trust.signature(&tables.messages, entry);
                 wanted.entry(entry.store()).or_default().push((ix, *entry, signature));
             }
         }

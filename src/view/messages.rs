@@ -110,8 +110,11 @@ impl View for MessagesView {
             }
             MessagesKey::Folder(FolderScope::SentDay(day)) => day_inode(InodeTag::SentDay, *day),
             MessagesKey::Folder(FolderScope::Thread(thread)) => {
-                let core = tree.index.read();
-                make_inode(InodeTag::Thread, core.threads.thread_identity(&core.messages, *thread))
+                let tables = tree.index.read();
+                make_inode(
+                    InodeTag::Thread,
+                    tables.threads.thread_identity(&tables.messages, *thread),
+                )
             }
             MessagesKey::File(place, ix, file) => {
                 let identity = tree.index.read().messages.entry(*ix).identity();
@@ -133,8 +136,8 @@ impl View for MessagesView {
                 }
             }
             MessagesKey::ThreadDraft(thread, name) => {
-                let core = tree.index.read();
-                assign(&["threads", core.threads.thread_id(&core.messages, *thread).0, name])
+                let tables = tree.index.read();
+                assign(&["threads", tables.threads.thread_id(&tables.messages, *thread).0, name])
             }
             MessagesKey::Pending(store, id, note) => {
                 assign(&[if *note { "warning" } else { "held" }, tree.store_name(*store), id])
@@ -149,13 +152,13 @@ impl View for MessagesView {
         if tag == InodeTag::SentDay as u64 {
             return Some(MessagesKey::Folder(FolderScope::SentDay(inode_day(low))));
         }
-        let core = tree.index.read();
+        let tables = tree.index.read();
         if tag == InodeTag::Thread as u64 {
-            let thread = core.threads.find_thread_by_identity(&core.messages, low)?;
+            let thread = tables.threads.find_thread_by_identity(&tables.messages, low)?;
             return Some(MessagesKey::Folder(FolderScope::Thread(thread)));
         }
         let (place, file) = MessageFile::from_tag(tag)?;
-        Some(MessagesKey::File(place, core.messages.find_by_identity(low)?, file))
+        Some(MessagesKey::File(place, tables.messages.find_by_identity(low)?, file))
     }
 
     fn stat(&self, tree: &Tree, key: &MessagesKey) -> Result<NodeAttributes, Error> {
@@ -209,9 +212,9 @@ impl View for MessagesView {
                 Ok(of_days([days.clone(), more].concat(), FolderScope::SentDay))
             }
             MessagesKey::Threads => {
-                let core = tree.index.read();
-                let threads = core.threads.thread_folders(tree.is_scope_all());
-                Ok(Listing::from_threads(&core, threads, ListingEntry::Thread))
+                let tables = tree.index.read();
+                let threads = tables.threads.thread_folders(tree.is_scope_all());
+                Ok(Listing::from_threads(&tables, threads, ListingEntry::Thread))
             }
             MessagesKey::File(place, ix, MessageFile::Parts) => tree.parts.list(*place, *ix),
             MessagesKey::File(..) | MessagesKey::ThreadDraft(..) | MessagesKey::Pending(..) => {
@@ -256,8 +259,8 @@ impl View for MessagesView {
             MessagesKey::Folder(FolderScope::SentDay(_)) => Some(MessagesKey::Sent),
             MessagesKey::Folder(FolderScope::Thread(_)) => Some(MessagesKey::Threads),
             MessagesKey::File(place, ix, MessageFile::Parts) => {
-                let core = tree.index.read();
-                Some(MessagesKey::Folder(FolderScope::of_message(&core, *place, *ix)))
+                let tables = tree.index.read();
+                Some(MessagesKey::Folder(FolderScope::of_message(&tables, *place, *ix)))
             }
             _ => None,
         }

@@ -64,33 +64,33 @@ fn push_sender(out: &mut String, from: &str) {
 }
 
 /// Returns the short name of a message without its ending. Other messages may have it too.
-pub(super) fn short_stem(core: &IndexTables, ix: MsgIx) -> String {
+pub(super) fn short_stem(tables: &IndexTables, ix: MsgIx) -> String {
     let mut stem = String::with_capacity(64);
-    push_short_stem(&mut stem, core, ix);
+    push_short_stem(&mut stem, tables, ix);
     stem
 }
 
 /// Appends the short name of a message without its ending.
-pub(super) fn push_short_stem(out: &mut String, core: &IndexTables, ix: MsgIx) {
-    push_stem_start(out, core, core.messages.entry(ix));
-    match core.messages.shown_hex_id(ix) {
+pub(super) fn push_short_stem(out: &mut String, tables: &IndexTables, ix: MsgIx) {
+    push_stem_start(out, tables, tables.messages.entry(ix));
+    match tables.messages.shown_hex_id(ix) {
         Some(id) => push_hex(out, (id >> 32) as u32),
-        None => out.push_str(&id_part(plain_id(&core.messages.shown_id(ix)), false)),
+        None => out.push_str(&id_part(plain_id(&tables.messages.shown_id(ix)), false)),
     }
 }
 
 /// Appends the parts of a message's name before its id.
-fn push_stem_start(out: &mut String, core: &IndexTables, entry: &IndexEntry) {
-    core.messages.name_time(entry).push_iso8601_basic(out);
+fn push_stem_start(out: &mut String, tables: &IndexTables, entry: &IndexEntry) {
+    tables.messages.name_time(entry).push_iso8601_basic(out);
     out.push('-');
-    push_sender(out, core.messages.sender(entry));
+    push_sender(out, tables.messages.sender(entry));
     out.push('-');
 }
 
 /// Returns the name of a message whose short name others have, too. `id` distinguishes it from them.
-pub(super) fn long_stem(core: &IndexTables, entry: &IndexEntry, id: &str) -> String {
+pub(super) fn long_stem(tables: &IndexTables, entry: &IndexEntry, id: &str) -> String {
     let mut stem = String::with_capacity(128);
-    push_stem_start(&mut stem, core, entry);
+    push_stem_start(&mut stem, tables, entry);
     stem + id
 }
 
@@ -107,8 +107,8 @@ pub(super) fn format_stem(time: Timestamp, from: &str, id: &str, full: bool) -> 
 }
 
 /// Returns the hash of a message's key.
-pub(super) fn message_digest(core: &IndexTables, entry: &IndexEntry) -> String {
-    short_hash(&core.messages.key_parts(entry).join("\0"), HASH_DIGITS)
+pub(super) fn message_digest(tables: &IndexTables, entry: &IndexEntry) -> String {
+    short_hash(&tables.messages.key_parts(entry).join("\0"), HASH_DIGITS)
 }
 
 /// Digits of the key of a message for one recipient: as good as unique.
@@ -278,7 +278,7 @@ pub(super) fn reject_name(path: &str, what: &str, full: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::TWIN;
+    use crate::model::QUALIFIER;
     use proptest::prelude::*;
 
     #[test]
@@ -327,8 +327,8 @@ mod tests {
         assert_eq!(id_part("AB12CD34", false), short_hash("AB12CD34", 8));
         assert_eq!(id_part("abc", false), short_hash("abc", 8));
         assert_eq!(id_part("ab12cd34/../x", true), short_hash("ab12cd34/../x", 64));
-        let twin = format!("ab12cd34ef56{TWIN}{}", "0f".repeat(32));
-        assert_eq!(full_id(&twin), "ab12cd34ef56");
+        let namesake = format!("ab12cd34ef56{QUALIFIER}{}", "0f".repeat(32));
+        assert_eq!(full_id(&namesake), "ab12cd34ef56");
         assert_eq!(full_id("ab12cd34ef56"), "ab12cd34ef56");
         assert_eq!(sender_part(""), "unknown");
     }
@@ -343,8 +343,8 @@ mod tests {
                 );
             }
         }
-        let twin = format!("ab12cd34ef56{TWIN}{}", "0f".repeat(32));
-        assert!(is_name_of_id("ab12cd34", &twin) && is_name_of_id("ab12cd34ef56", &twin));
+        let namesake = format!("ab12cd34ef56{QUALIFIER}{}", "0f".repeat(32));
+        assert!(is_name_of_id("ab12cd34", &namesake) && is_name_of_id("ab12cd34ef56", &namesake));
         assert!(
             !is_name_of_id("ab12cd34e", "ab12cd34ef567890")
                 && !is_name_of_id("ab12cd34", "AB12CD34")

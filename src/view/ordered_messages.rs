@@ -25,17 +25,20 @@ impl OrderedMessages {
     }
 
     /// Returns the messages of a thread in listing order.
-    pub fn thread_messages(&self, core: &IndexTables, thread: ThreadIx) -> Arc<Vec<MsgIx>> {
-        let make = || Arc::new(core.threads.thread_messages(&core.messages, thread));
-        self.by_thread.get(thread, core.generation(), make)
+    pub fn thread_messages(&self, tables: &IndexTables, thread: ThreadIx) -> Arc<Vec<MsgIx>> {
+        let make = || Arc::new(tables.threads.thread_messages(&tables.messages, thread));
+        self.by_thread.get(thread, tables.generation(), make)
     }
 
     /// Returns all messages in listing order, for `scope = "all"`.
-    pub fn all_messages(&self, core: &IndexTables) -> Arc<Vec<MsgIx>> {
-        self.all.get((), core.generation(), || {
-            let mut all: Vec<MsgIx> =
-                core.messages.live_messages().filter(|ix| !core.messages.is_copy(*ix)).collect();
-            all.sort_by(|a, b| core.messages.compare_order(*a, *b));
+    pub fn all_messages(&self, tables: &IndexTables) -> Arc<Vec<MsgIx>> {
+        self.all.get((), tables.generation(), || {
+            let mut all: Vec<MsgIx> = tables
+                .messages
+                .live_messages()
+                .filter(|ix| !tables.messages.is_copy(*ix))
+                .collect();
+            all.sort_by(|a, b| tables.messages.compare_order(*a, *b));
             Arc::new(all)
         })
     }

@@ -62,12 +62,12 @@ impl MessageParts {
     /// Returns the attachments of a message that are not withheld.
     pub fn of_message(&self, ix: MsgIx) -> Result<Arc<[Attachment]>, Error> {
         let (entry, generation) = {
-            let core = self.index.read();
-            let entry = *core.messages.entry(ix);
+            let tables = self.index.read();
+            let entry = *tables.messages.entry(ix);
             if !entry.is_live() || !entry.has_parts() {
                 return Err(Error::NotFound);
             }
-            (entry, core.generation())
+            (entry, tables.generation())
         };
         self.cache.try_get(ix, generation, || {
             let record = self.texts.read_record(ix, &entry)?;

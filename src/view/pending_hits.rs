@@ -104,8 +104,8 @@ pub(super) fn merge_hits(
     let newest = pending.iter().rev().take(limit);
     let mut all: Vec<(Timestamp, SearchHit)> =
         newest.map(|hit| (hit.time(), hit.describe(tree, finder, most))).collect();
-    let core = tree.index.read();
-    let time_of = |ix| core.messages.name_time(core.messages.entry(ix));
+    let tables = tree.index.read();
+    let time_of = |ix| tables.messages.name_time(tables.messages.entry(ix));
     all.extend(indexed.into_iter().map(|(ix, hit)| (time_of(ix), hit)));
     all.sort_by_key(|(time, _)| std::cmp::Reverse(*time));
     all.into_iter().take(limit).map(|(_, hit)| hit).collect()

@@ -199,9 +199,9 @@ impl PendingSent {
 
     /// Returns my message with this id in a store, if the index has it.
     fn find_my_message(&self, number: usize, id: &str) -> Option<MsgIx> {
-        let core = self.index.read();
-        let ix = core.messages.find_message(number, self.index.stores().get(number)?.me(), id)?;
-        core.messages.entry(ix).is_live().then_some(ix)
+        let tables = self.index.read();
+        let ix = tables.messages.find_message(number, self.index.stores().get(number)?.me(), id)?;
+        tables.messages.entry(ix).is_live().then_some(ix)
     }
 
     /// Returns the messages of mine that are in the index and wait for a recipient, each with its note.

@@ -190,16 +190,16 @@ fn list_provable(store: &dyn Store, to: &str) -> Vec<DeliveryState> {
 fn list_newest(tree: &Tree, mut wants: impl FnMut(usize) -> bool) -> Vec<MsgIx> {
     let sends: Vec<bool> =
         tree.index.stores().iter().map(|store| store.facets().appender.is_some()).collect();
-    let core = tree.index.read();
+    let tables = tree.index.read();
     let mut found = Vec::new();
-    for ix in core.messages.lists().messages_from_me().rev() {
-        let entry = core.messages.entry(ix);
-        let is_sent = sends.get(entry.store()) == Some(&true) && !core.messages.is_kept(entry);
-        if core.messages.is_copy(ix) || !is_sent {
+    for ix in tables.messages.lists().messages_from_me().rev() {
+        let entry = tables.messages.entry(ix);
+        let is_sent = sends.get(entry.store()) == Some(&true) && !tables.messages.is_kept(entry);
+        if tables.messages.is_copy(ix) || !is_sent {
             continue;
         }
         found.push(ix);
-        let lines = core.messages.recipient_list(entry).split(", ").count();
+        let lines = tables.messages.recipient_list(entry).split(", ").count();
         if !wants(lines) {
             break;
         }
@@ -216,28 +216,28 @@ fn select_entries(tree: &Tree, selection: &SentSelection) -> Vec<SentEntry> {
         }),
         _ => list_newest(tree, |_| true),
     };
-    let core = tree.index.read();
+    let tables = tree.index.read();
     let keyed: HashSet<MsgIx> = match selection {
         SentSelection::Key(key) => {
-            core.messages.find_by_idempotency_key(key).iter().copied().collect()
+            tables.messages.find_by_idempotency_key(key).iter().copied().collect()
         }
         _ => HashSet::new(),
     };
     let is_wanted = |ix: &MsgIx| match selection {
         SentSelection::Recent | SentSelection::All => true,
         SentSelection::Id(id) => {
-            let kind = kind_word(tree, core.messages.entry(*ix).store());
+            let kind = kind_word(tree, tables.messages.entry(*ix).store());
             // A recipient who sees one record alone tells the id of that one.
-            let records = core.messages.records_of_message(*ix).into_iter();
-            let own = records.map(|ix| core.messages.id(core.messages.entry(ix)));
-            std::iter::once(core.messages.shown_id(*ix))
+            let records = tables.messages.records_of_message(*ix).into_iter();
+            let own = records.map(|ix| tables.messages.id(tables.messages.entry(ix)));
+            std::iter::once(tables.messages.shown_id(*ix))
                 .chain(own)
                 .any(|known| is_named(id, &known, kind))
         }
         SentSelection::Key(_) => keyed.contains(ix),
     };
     let mut found: Vec<SentEntry> =
-        found.into_iter().filter(is_wanted).map(|ix| read_entry(&core, ix)).collect();
+        found.into_iter().filter(is_wanted).map(|ix| read_entry(&tables, ix)).collect();
     if *selection == SentSelection::Recent {
         // A message to thousands must not be asked for recipients whose lines are cut off anyway.
         let mut left = LINES;
@@ -249,19 +249,19 @@ fn select_entries(tree: &Tree, selection: &SentSelection) -> Vec<SentEntry> {
     found
 }
 
-fn read_entry(core: &IndexTables, ix: MsgIx) -> SentEntry {
-    let entry = *core.messages.entry(ix);
-    let signature = core.trust.signature(&core.messages, &entry);
-    let to = list_recipients(core, ix);
+fn read_entry(tables: &IndexTables, ix: MsgIx) -> SentEntry {
+    let entry = *tables.messages.entry(ix);
+    let signature = tables.trust.signature(&tables.messages, &entry);
+    let to = list_recipients(tables, ix);
     SentEntry {
         ix,
         entry,
-        id: core.messages.shown_id(ix),
-        record_id: core.messages.id(&entry),
-        from: core.messages.sender(&entry).to_owned(),
+        id: tables.messages.shown_id(ix),
+        record_id: tables.messages.id(&entry),
+        from: tables.messages.sender(&entry).to_owned(),
         has_others: to.len() > 1,
         to,
-        name_time: core.messages.name_time(&entry),
+        name_time: tables.messages.name_time(&entry),
         is_signed: matches!(signature, SignatureState::Valid(_)),
     }
 }
@@ -398,9 +398,9 @@ impl ReceiptLook<'_> {
         if record == one.record_id {
             return Some((one.ix, one.entry));
         }
-        let core = self.tree.index.read();
-        let ix = core.messages.find_message(one.entry.store(), &one.from, record)?;
-        let entry = *core.messages.entry(ix);
+        let tables = self.tree.index.read();
+        let ix = tables.messages.find_message(one.entry.store(), &one.from, record)?;
+        let entry = *tables.messages.entry(ix);
         entry.is_live().then_some((ix, entry))
     }
 

@@ -48,8 +48,8 @@ impl RecentReads {
     /// Notes that a message was read to its end.
     pub fn note_reading(&self, index: &Index, names: &MessageNames, ix: MsgIx) {
         let from = {
-            let core = index.read();
-            core.messages.sender(core.messages.entry(ix)).to_owned()
+            let tables = index.read();
+            tables.messages.sender(tables.messages.entry(ix)).to_owned()
         };
         let name = names.message_name(ix);
         self.record_read(RecentRead { time: Timestamp::now().millis(), from, name });

@@ -81,8 +81,8 @@ impl View for RejectedView {
     }
 
     fn newest_time(&self, tree: &Tree, _key: &RejectedKey) -> Option<Timestamp> {
-        let core = tree.index.read();
-        core.trust.rejects().map(|(_, r)| Timestamp::from_millis(r.time_ms)).max()
+        let tables = tree.index.read();
+        tables.trust.rejects().map(|(_, r)| Timestamp::from_millis(r.time_ms)).max()
     }
 
     fn stale_keys(&self, changes: &TreeChanges<'_>) -> Vec<RejectedKey> {
@@ -92,8 +92,8 @@ impl View for RejectedView {
 
 /// Returns the entries of `rejected/` by name. The name is made of source and line. If two names would be
 /// equal, the later one in order of paths and lines takes the whole hash.
-fn name_rejects(core: &IndexTables) -> BTreeMap<String, u64> {
-    let rejects = core.trust.rejects();
+fn name_rejects(tables: &IndexTables) -> BTreeMap<String, u64> {
+    let rejects = tables.trust.rejects();
     let mut ordered: Vec<(&str, u64, usize, u64)> = rejects
         .map(|((source, _), r)| (r.path.as_str(), r.line, source.store(), r.identity))
         .collect();
@@ -117,8 +117,8 @@ fn name_rejects(core: &IndexTables) -> BTreeMap<String, u64> {
 /// Returns the text of a file in `rejected/`: reason, source, and the readable content.
 fn reject_text(tree: &Tree, identity: u64) -> Result<(String, Timestamp), Error> {
     let (source, offset, reject) = {
-        let core = tree.index.read();
-        let (key, reject) = core.trust.find_reject(identity).ok_or(Error::NotFound)?;
+        let tables = tree.index.read();
+        let (key, reject) = tables.trust.find_reject(identity).ok_or(Error::NotFound)?;
         (key.0, key.1, reject.clone())
     };
     let store = tree.index.stores().get(source.store()).ok_or(Error::NotFound)?;

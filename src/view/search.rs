@@ -99,8 +99,8 @@ struct SearchResult {
 
 impl SearchResult {
     /// Returns the hits in listing order.
-    fn sorted(&self, core: &IndexTables) -> &[MsgIx] {
-        self.sorted.get_or_init(|| sort_timed(core, time_hits(core, &self.hits)))
+    fn sorted(&self, tables: &IndexTables) -> &[MsgIx] {
+        self.sorted.get_or_init(|| sort_timed(tables, time_hits(tables, &self.hits)))
     }
 }
 
@@ -199,10 +199,10 @@ impl SearchView {
         let all = tree.is_scope_all();
         let scope = SearchScope {
             name_thread: &|thread| tree.thread_names.thread_folder_name(thread),
-            is_shown: &|core, entry| {
+            is_shown: &|tables, entry| {
                 entry.is_to_me()
                     || entry.is_from_me()
-                    || core.threads.is_thread_visible(entry.thread(), all)
+                    || tables.threads.is_thread_visible(entry.thread(), all)
             },
         };
         // They are read first, because one that its store gets meanwhile is in the index afterwards.
@@ -224,8 +224,8 @@ impl SearchView {
         };
         drop_indexed(tree, &mut pending, &hits);
         let newest = {
-            let core = tree.index.read();
-            let newest = newest.first().map(|ix| core.messages.entry(*ix).time());
+            let tables = tree.index.read();
+            let newest = newest.first().map(|ix| tables.messages.entry(*ix).time());
             let times = newest.into_iter().chain(pending.last().map(PendingHit::time));
             times.max().unwrap_or(super::attr::NO_TIME)
         };
@@ -249,8 +249,8 @@ impl SearchView {
         let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem);
         for ix in find_candidates(tree, &result, stem) {
             let scope = {
-                let core = tree.index.read();
-                FolderScope::of_message(&core, place_of(tree, &core, ix), ix)
+                let tables = tree.index.read();
+                FolderScope::of_message(&tables, place_of(tree, &tables, ix), ix)
             };
             let Some(node) = tree.find_message(scope, file)? else { continue };
             let ViewKey::Messages(MessagesKey::File(place, found, kind)) = node.key() else {
@@ -443,8 +443,8 @@ fn cut_query(name: &str) -> String {
 }
 
 /// Returns the folder whose files stand for a message: that of its day, or that of its thread.
-fn place_of(tree: &Tree, core: &IndexTables, ix: MsgIx) -> MessageFolder {
-    if core.messages.entry(ix).is_to_me() || tree.is_scope_all() {
+fn place_of(tree: &Tree, tables: &IndexTables, ix: MsgIx) -> MessageFolder {
+    if tables.messages.entry(ix).is_to_me() || tree.is_scope_all() {
         MessageFolder::Archive
     } else {
         MessageFolder::Thread
@@ -454,55 +454,55 @@ fn place_of(tree: &Tree, core: &IndexTables, ix: MsgIx) -> MessageFolder {
 /// A hit with the time in its name.
 type TimedHit = (Timestamp, MsgIx);
 
-fn time_hits(core: &IndexTables, hits: &[MsgIx]) -> Vec<TimedHit> {
-    hits.iter().map(|ix| (core.messages.name_time(core.messages.entry(*ix)), *ix)).collect()
+fn time_hits(tables: &IndexTables, hits: &[MsgIx]) -> Vec<TimedHit> {
+    hits.iter().map(|ix| (tables.messages.name_time(tables.messages.entry(*ix)), *ix)).collect()
 }
 
 /// Compares hits in listing order.
-fn compare_timed(core: &IndexTables, a: &TimedHit, b: &TimedHit) -> Ordering {
-    a.0.cmp(&b.0).then_with(|| core.messages.compare_order(a.1, b.1))
+fn compare_timed(tables: &IndexTables, a: &TimedHit, b: &TimedHit) -> Ordering {
+    a.0.cmp(&b.0).then_with(|| tables.messages.compare_order(a.1, b.1))
 }
 
-fn sort_timed(core: &IndexTables, mut hits: Vec<TimedHit>) -> Vec<MsgIx> {
-    hits.sort_by(|a, b| compare_timed(core, a, b));
+fn sort_timed(tables: &IndexTables, mut hits: Vec<TimedHit>) -> Vec<MsgIx> {
+    hits.sort_by(|a, b| compare_timed(tables, a, b));
     hits.into_iter().map(|(_, ix)| ix).collect()
 }
 
 /// Returns the newest of some hits, newest first.
-fn newest_hits(core: &IndexTables, hits: &[MsgIx], most: usize) -> Vec<MsgIx> {
-    let mut hits = time_hits(core, hits);
+fn newest_hits(tables: &IndexTables, hits: &[MsgIx], most: usize) -> Vec<MsgIx> {
+    let mut hits = time_hits(tables, hits);
     if let Some(older) = hits.len().checked_sub(most).filter(|older| *older > 0) {
-        hits.select_nth_unstable_by(older, |a, b| compare_timed(core, a, b));
+        hits.select_nth_unstable_by(older, |a, b| compare_timed(tables, a, b));
         hits.drain(..older);
     }
-    let mut newest = sort_timed(core, hits);
+    let mut newest = sort_timed(tables, hits);
     newest.reverse();
     newest
 }
 
 /// Returns the hits that a name without its ending may mean.
 fn find_candidates(tree: &Tree, result: &SearchResult, stem: &str) -> Vec<MsgIx> {
-    let core = tree.index.read();
-    let hits = result.sorted(&core);
+    let tables = tree.index.read();
+    let hits = result.sorted(&tables);
     let Some(time) = names::parse_name_time(stem) else {
         let lies = |ix: &MsgIx| {
-            hits.binary_search_by(|hit| core.messages.compare_order(*hit, *ix)).is_ok()
+            hits.binary_search_by(|hit| tables.messages.compare_order(*hit, *ix)).is_ok()
         };
-        return tree.names.find_by_id(&core, stem, lies).into_iter().collect();
+        return tree.names.find_by_id(&tables, stem, lies).into_iter().collect();
     };
-    let time_of = |ix: &MsgIx| core.messages.name_time(core.messages.entry(*ix));
+    let time_of = |ix: &MsgIx| tables.messages.name_time(tables.messages.entry(*ix));
     let from = hits.partition_point(|ix| time_of(ix) < time);
     hits.iter().skip(from).take_while(|ix| time_of(ix) == time).copied().collect()
 }
 
 fn list_result(tree: &Tree, name: &Arc<str>, result: &SearchResult) -> Listing {
-    let core = tree.index.read();
+    let tables = tree.index.read();
     let (mut entries, mut parts) = (Vec::with_capacity(result.hits.len()), Vec::new());
-    for (ix, form) in tree.names.name_forms(&core, result.sorted(&core).iter().copied()) {
-        let place = place_of(tree, &core, ix);
-        if core.messages.entry(ix).has_parts() {
+    for (ix, form) in tree.names.name_forms(&tables, result.sorted(&tables).iter().copied()) {
+        let place = place_of(tree, &tables, ix);
+        if tables.messages.entry(ix).has_parts() {
             let mut folder = String::new();
-            tree.names.push_stem(&mut folder, &core, ix, form);
+            tree.names.push_stem(&mut folder, &tables, ix, form);
             parts.push((folder + ".d", SearchKey::Parts(Arc::clone(name), place, ix).into()));
         }
         entries.push((place, ix, form));

@@ -74,13 +74,13 @@ struct IndexedIds {
 }
 
 impl ShortIdIndex {
-    fn messages_with_key(&self, core: &IndexTables, key: u32) -> Vec<MsgIx> {
+    fn messages_with_key(&self, tables: &IndexTables, key: u32) -> Vec<MsgIx> {
         let mut known = self.0.lock();
-        let new = core.messages.messages_since(known.count);
-        known.count = core.messages.messages_so_far();
+        let new = tables.messages.messages_since(known.count);
+        known.count = tables.messages.messages_so_far();
         let keys_of = |ix| {
-            let own = core.messages.id(core.messages.entry(ix));
-            let ids = std::iter::once(own).chain(core.messages.possible_shared_id(ix));
+            let own = tables.messages.id(tables.messages.entry(ix));
+            let ids = std::iter::once(own).chain(tables.messages.possible_shared_id(ix));
             ids.filter_map(move |id| Some((names::short_key_of_id(&id)?, ix)))
         };
         known.by_key.extend(new.flat_map(keys_of));
@@ -91,20 +91,20 @@ impl ShortIdIndex {
     /// Finds a message by a short name among those that `lies` chooses. Returns `None` if the name fits several.
     pub fn find(
         &self,
-        core: &IndexTables,
+        tables: &IndexTables,
         name: &str,
         lies: impl Fn(&MsgIx) -> bool,
     ) -> Option<MsgIx> {
-        let near = self.messages_with_key(core, names::short_key_of_name(name)?);
+        let near = self.messages_with_key(tables, names::short_key_of_name(name)?);
         let is_meant = |ix: &MsgIx| {
-            let own = core.messages.id(core.messages.entry(*ix));
-            let shared = core.messages.shared_id(*ix);
+            let own = tables.messages.id(tables.messages.entry(*ix));
+            let shared = tables.messages.shared_id(*ix);
             names::is_name_of_id(name, &own)
                 || shared.is_some_and(|id| names::is_name_of_id(name, &id))
         };
         // The id of a record that is not shown here belongs to the original that is shown.
         let shown =
-            |ix| Some(ix).filter(&lies).or_else(|| core.messages.find_original(ix).filter(&lies));
+            |ix| Some(ix).filter(&lies).or_else(|| tables.messages.find_original(ix).filter(&lies));
         let meant = near.into_iter().filter(is_meant).filter_map(shown);
         let meant: BTreeSet<MsgIx> = meant.collect();
         meant.first().copied().filter(|_| meant.len() == 1)

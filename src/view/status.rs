@@ -98,7 +98,7 @@ pub struct LinkStatus {
     pub name: String,
     /// Its health.
     #[serde(flatten)]
-    pub standing: LinkHealth,
+    pub health: LinkHealth,
 }
 
 /// The last refusal.
@@ -183,8 +183,8 @@ fn status_text(tree: &Tree) -> (String, Timestamp) {
     if !status.links.is_empty() {
         lines.push("links:".to_owned());
     }
-    for LinkStatus { name, standing } in &status.links {
-        lines.extend(standing.render_lines(name).into_iter().map(|line| format!("  {line}")));
+    for LinkStatus { name, health } in &status.links {
+        lines.extend(health.render_lines(name).into_iter().map(|line| format!("  {line}")));
     }
     let sent = status.last_sent.map_or("none".to_owned(), |LastSent { id, to, time }| {
         format!("{id} to {} at {time}", to.join(", "))
@@ -232,21 +232,21 @@ fn collect_store_statuses(tree: &Tree, keys: &MyPublicKeys) -> Vec<StoreStatus> 
     let all = tree.is_scope_all().then(|| tree.index.read().count_messages_by_store());
     for (number, store) in tree.index.stores().iter().enumerate() {
         let (to_me, from_me, rejected) = {
-            let core = tree.index.read();
+            let tables = tree.index.read();
             let of = |e: &&IndexEntry| e.store() == number;
-            let to_me = core
+            let to_me = tables
                 .messages
                 .lists()
                 .messages_to_me()
-                .map(|ix| core.messages.entry(ix))
+                .map(|ix| tables.messages.entry(ix))
                 .filter(of)
                 .count();
-            let mine = |ix: MsgIx| Some(core.messages.entry(ix)).filter(|e| e.is_from_me());
-            let copies = core.messages.copies().filter_map(mine).filter(of).count();
+            let mine = |ix: MsgIx| Some(tables.messages.entry(ix)).filter(|e| e.is_from_me());
+            let copies = tables.messages.copies().filter_map(mine).filter(of).count();
             let from_me =
-                core.messages.lists().messages_from_me().filter_map(mine).filter(of).count();
+                tables.messages.lists().messages_from_me().filter_map(mine).filter(of).count();
             let from_me = from_me.saturating_sub(copies);
-            let rejected = core.trust.rejects().filter(|(k, _)| k.0.store() == number).count();
+            let rejected = tables.trust.rejects().filter(|(k, _)| k.0.store() == number).count();
             (to_me, from_me, rejected)
         };
         let mut health = store.health();
@@ -296,18 +296,18 @@ fn collect_notes(tree: &Tree, own_key: Option<String>) -> Vec<String> {
 /// Returns lines about keys of recent messages to me that are pinned to another sender too.
 fn find_shared_keys(tree: &Tree) -> Vec<String> {
     let writers: BTreeSet<(String, Fingerprint)> = {
-        let core = tree.index.read();
-        let recent = core
+        let tables = tree.index.read();
+        let recent = tables
             .messages
             .lists()
             .messages_to_me()
             .rev()
             .take(RECENT)
-            .map(|ix| core.messages.entry(ix));
+            .map(|ix| tables.messages.entry(ix));
         let pinned = |e: &&IndexEntry| !tree.index.store_of(e).properties().uses_roles;
         let others = recent.filter(|e| !e.is_from_me()).filter(pinned);
-        let signed = others.filter_map(|e| match core.trust.signature(&core.messages, e) {
-            SignatureState::Valid(key) => Some((core.messages.sender(e).to_owned(), key)),
+        let signed = others.filter_map(|e| match tables.trust.signature(&tables.messages, e) {
+            SignatureState::Valid(key) => Some((tables.messages.sender(e).to_owned(), key)),
             _ => None,
         });
         signed.collect()
@@ -326,17 +326,17 @@ fn find_shared_keys(tree: &Tree) -> Vec<String> {
 fn find_unheard_recipients(tree: &Tree) -> BTreeSet<String> {
     let stores = tree.index.stores();
     let named: BTreeSet<(usize, String)> = {
-        let core = tree.index.read();
-        let recent = core
+        let tables = tree.index.read();
+        let recent = tables
             .messages
             .lists()
             .messages_from_me()
             .rev()
             .take(RECENT)
-            .map(|ix| core.messages.entry(ix));
+            .map(|ix| tables.messages.entry(ix));
         let to = |e: &IndexEntry| {
             let store = e.store();
-            let all = core.messages.recipient_list(e).split(", ").filter(|to| !to.is_empty());
+            let all = tables.messages.recipient_list(e).split(", ").filter(|to| !to.is_empty());
             all.map(|to| (store, to.to_owned())).collect::<Vec<_>>()
         };
         recent.flat_map(to).collect()
@@ -344,9 +344,9 @@ fn find_unheard_recipients(tree: &Tree) -> BTreeSet<String> {
     let unheard = |(number, to): &(usize, String)| {
         let Some(store) = stores.get(*number) else { return false };
         let written = {
-            let core = tree.index.read();
-            core.messages.names().has_written(*number, to)
-                || core.messages.names().has_written(*number, &store.canonical_address(to))
+            let tables = tree.index.read();
+            tables.messages.names().has_written(*number, to)
+                || tables.messages.names().has_written(*number, &store.canonical_address(to))
         };
         !written && !store.is_registered(to)
     };
@@ -354,7 +354,7 @@ fn find_unheard_recipients(tree: &Tree) -> BTreeSet<String> {
 }
 
 fn link_status(board: &Arc<HealthBoard>) -> LinkStatus {
-    LinkStatus { name: board.name().to_owned(), standing: board.health() }
+    LinkStatus { name: board.name().to_owned(), health: board.health() }
 }
 
 /// Formats a store as lines of the text.

@@ -46,18 +46,18 @@ impl ThreadNames {
     }
 
     /// Returns the threads whose names end with the same hash.
-    fn threads_with_hash(&self, core: &IndexTables, name: &str) -> Vec<ThreadIx> {
+    fn threads_with_hash(&self, tables: &IndexTables, name: &str) -> Vec<ThreadIx> {
         let Some(key) = hash_key(name) else { return Vec::new() };
         let mut known = self.long_names.lock();
-        for thread in core.threads.threads_since(known.indexed_count) {
-            let (id, number) = core.threads.thread_id(&core.messages, thread);
+        for thread in tables.threads.threads_since(known.indexed_count) {
+            let (id, number) = tables.threads.thread_id(&tables.messages, thread);
             // A short id has a short name: an escaped byte takes three.
             let key = (id.len() > 60).then(|| self.own_folder_name(id, number));
             if let Some(key) = key.and_then(|name| hash_key(&name)) {
                 known.by_hash.entry(key).or_default().push(thread);
             }
         }
-        known.indexed_count = core.threads.threads_so_far();
+        known.indexed_count = tables.threads.threads_so_far();
         known.by_hash.get(&key).cloned().unwrap_or_default()
     }
 
@@ -70,13 +70,13 @@ impl ThreadNames {
         self.make_folder_name(&self.index.read(), thread)
     }
 
-    fn make_folder_name(&self, core: &IndexTables, thread: ThreadIx) -> Option<String> {
-        let (id, number) = core.threads.thread_id(&core.messages, thread);
+    fn make_folder_name(&self, tables: &IndexTables, thread: ThreadIx) -> Option<String> {
+        let (id, number) = tables.threads.thread_id(&tables.messages, thread);
         let name = self.own_folder_name(id, number);
         // A label that reads like a store's name must not pass for one.
         let like_store = |label: &str| self.index.stores().iter().any(|s| s.name() == label);
         let ambiguous = self.has_labels(number) && thread_label(id).is_some_and(like_store);
-        if ambiguous || self.find_threads_with_id(core, id).len() > 1 {
+        if ambiguous || self.find_threads_with_id(tables, id).len() > 1 {
             let store = self.index.stores().get(number)?.name();
             return Some(format!("{name}~{store}"));
         }
@@ -84,60 +84,60 @@ impl ThreadNames {
         Some(name)
     }
 
-    fn has_folder(&self, core: &IndexTables, thread: ThreadIx) -> bool {
-        core.threads.has_thread_folder(thread, self.scope == Scope::All)
+    fn has_folder(&self, tables: &IndexTables, thread: ThreadIx) -> bool {
+        tables.threads.has_thread_folder(thread, self.scope == Scope::All)
     }
 
     /// Returns the threads of an id that have a folder, at most one a store.
-    fn find_threads_with_id(&self, core: &IndexTables, id: &str) -> Vec<ThreadIx> {
-        let shown = |t: &ThreadIx| self.has_folder(core, *t);
+    fn find_threads_with_id(&self, tables: &IndexTables, id: &str) -> Vec<ThreadIx> {
+        let shown = |t: &ThreadIx| self.has_folder(tables, *t);
         (0..self.index.stores().len())
-            .filter_map(|number| core.threads.find_thread(&core.messages, number, id))
+            .filter_map(|number| tables.threads.find_thread(&tables.messages, number, id))
             .filter(shown)
             .collect()
     }
 
     /// Returns the threads that have this name, or would have it if no other store showed the same.
-    fn find_threads_by_name(&self, core: &IndexTables, name: &str) -> Vec<ThreadIx> {
+    fn find_threads_by_name(&self, tables: &IndexTables, name: &str) -> Vec<ThreadIx> {
         let mut found = match names::parse_thread_name(name) {
             Some(names::ParsedThreadName::Complete(id)) => {
-                return self.find_threads_with_id(core, &id);
+                return self.find_threads_with_id(tables, &id);
             }
-            Some(names::ParsedThreadName::Truncated) => self.threads_with_hash(core, name),
+            Some(names::ParsedThreadName::Truncated) => self.threads_with_hash(tables, name),
             None => Vec::new(),
         };
         if let Some((plain, label)) = name.rsplit_once('~')
             && let Some(names::ParsedThreadName::Complete(plain)) = names::parse_thread_name(plain)
             && let Some(names::ParsedThreadName::Complete(label)) = names::parse_thread_name(label)
         {
-            found.extend(self.find_threads_with_id(core, &format!("{plain}{ORIGIN}{label}")));
+            found.extend(self.find_threads_with_id(tables, &format!("{plain}{ORIGIN}{label}")));
         }
         found
     }
 
     /// Finds the thread of a folder name.
     pub fn find_thread_by_name(&self, name: &str) -> Option<ThreadIx> {
-        let core = self.index.read();
-        let mut found = self.find_threads_by_name(&core, name);
+        let tables = self.index.read();
+        let mut found = self.find_threads_by_name(&tables, name);
         if let Some((own, _store)) = name.rsplit_once('~') {
-            found.extend(self.find_threads_by_name(&core, own));
+            found.extend(self.find_threads_by_name(&tables, own));
         }
-        found.retain(|t| self.has_folder(&core, *t));
+        found.retain(|t| self.has_folder(&tables, *t));
         let called =
-            found.iter().find(|t| self.make_folder_name(&core, **t).as_deref() == Some(name));
-        called.copied().or_else(|| self.find_thread_by_old_name(&core, &found, name))
+            found.iter().find(|t| self.make_folder_name(&tables, **t).as_deref() == Some(name));
+        called.copied().or_else(|| self.find_thread_by_old_name(&tables, &found, name))
     }
 
     /// Finds among threads that share a name the one that was shown under it before another store had one. The
     /// name still opens it, though it is not listed.
     fn find_thread_by_old_name(
         &self,
-        core: &IndexTables,
+        tables: &IndexTables,
         found: &[ThreadIx],
         name: &str,
     ) -> Option<ThreadIx> {
         let own = |t: &ThreadIx| {
-            let (id, number) = core.threads.thread_id(&core.messages, *t);
+            let (id, number) = tables.threads.thread_id(&tables.messages, *t);
             self.own_folder_name(id, number) == name
         };
         let shown: Vec<ThreadIx> = {

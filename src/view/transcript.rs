@@ -107,8 +107,8 @@ impl View for TranscriptView {
 
     fn inode_number(&self, tree: &Tree, key: &TranscriptKey) -> Option<Ino> {
         let TranscriptKey::Text(thread) = key else { return None };
-        let core = tree.index.read();
-        let identity = core.threads.thread_identity(&core.messages, *thread);
+        let tables = tree.index.read();
+        let identity = tables.threads.thread_identity(&tables.messages, *thread);
         Some(make_inode(InodeTag::Transcript, identity))
     }
 
@@ -116,8 +116,8 @@ impl View for TranscriptView {
         if tag != InodeTag::Transcript as u64 {
             return None;
         }
-        let core = tree.index.read();
-        core.threads.find_thread_by_identity(&core.messages, low).map(TranscriptKey::Text)
+        let tables = tree.index.read();
+        tables.threads.find_thread_by_identity(&tables.messages, low).map(TranscriptKey::Text)
     }
 
     fn stat(&self, tree: &Tree, key: &TranscriptKey) -> Result<NodeAttributes, Error> {
@@ -134,9 +134,9 @@ impl View for TranscriptView {
         if *folder != TranscriptKey::Folder {
             return Err(Error::NotDir);
         }
-        let core = tree.index.read();
-        let threads = core.threads.visible_threads(tree.is_scope_all());
-        Ok(Listing::from_threads(&core, threads, ListingEntry::Transcript))
+        let tables = tree.index.read();
+        let threads = tables.threads.visible_threads(tree.is_scope_all());
+        Ok(Listing::from_threads(&tables, threads, ListingEntry::Transcript))
     }
 
     fn find(&self, tree: &Tree, folder: &TranscriptKey, name: &str) -> Result<Option<Node>, Error> {
@@ -231,10 +231,10 @@ fn make_plan(tree: &Tree, thread: ThreadIx) -> Result<TranscriptPlan, Error> {
             Err(Error::NotFound | Error::Store(crate::store::StoreError::Moved)) => continue,
             Err(e) => return Err(e),
         };
-        let core = tree.index.read();
-        let entry = core.messages.entry(*ix);
+        let tables = tree.index.read();
+        let entry = tables.messages.entry(*ix);
         time = time.max(entry.time());
-        let title = format!("{}.txt", tree.names.unique_stem(&core, *ix));
+        let title = format!("{}.txt", tree.names.unique_stem(&tables, *ix));
         let start = len;
         len += format_separator(&title).len() as u64 + own;
         parts.push(TranscriptPart { start, message: *ix, title });

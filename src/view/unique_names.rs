@@ -41,9 +41,9 @@ struct SameTimeGroup {
 }
 
 impl SameTimeGroup {
-    fn stem(&self, core: &IndexTables, ix: MsgIx) -> String {
+    fn stem(&self, tables: &IndexTables, ix: MsgIx) -> String {
         let long = self.long_names.get(&ix).cloned();
-        long.unwrap_or_else(|| names::short_stem(core, ix))
+        long.unwrap_or_else(|| names::short_stem(tables, ix))
     }
 }
 
@@ -63,18 +63,21 @@ fn with_hash(list: &[(u64, MsgIx)], hash: u64) -> impl Iterator<Item = MsgIx> + 
 }
 
 /// Returns the time in a message's name.
-fn message_name_time(core: &IndexTables, ix: MsgIx) -> Timestamp {
-    core.messages.name_time(core.messages.entry(ix)).clamp_to_calendar()
+fn message_name_time(tables: &IndexTables, ix: MsgIx) -> Timestamp {
+    tables.messages.name_time(tables.messages.entry(ix)).clamp_to_calendar()
 }
 
 /// Returns the part of a list in listing order with this time, gone messages included.
-fn messages_at_time<'a>(core: &IndexTables, list: &'a [MsgIx], time: Timestamp) -> &'a [MsgIx] {
-    let from = list.partition_point(|ix| message_name_time(core, *ix) < time);
+fn messages_at_time<'a>(tables: &IndexTables, list: &'a [MsgIx], time: Timestamp) -> &'a [MsgIx] {
+    let from = list.partition_point(|ix| message_name_time(tables, *ix) < time);
     let rest = list.get(from..).unwrap_or_default();
     // Most times have one message.
-    let len = rest.iter().take(8).take_while(|ix| message_name_time(core, **ix) == time).count();
-    let len =
-        if len < 8 { len } else { rest.partition_point(|ix| message_name_time(core, *ix) == time) };
+    let len = rest.iter().take(8).take_while(|ix| message_name_time(tables, **ix) == time).count();
+    let len = if len < 8 {
+        len
+    } else {
+        rest.partition_point(|ix| message_name_time(tables, *ix) == time)
+    };
     rest.get(..len).unwrap_or_default()
 }
 
@@ -83,13 +86,13 @@ const FEW: usize = 16;
 
 /// Returns the last part of a short name as a number; `None` if it is a hash. Names with different last parts
 /// differ.
-fn short_id_digits(core: &IndexTables, ix: MsgIx) -> Option<u32> {
-    core.messages.shown_hex_id(ix).map(|id| (id >> 32) as u32)
+fn short_id_digits(tables: &IndexTables, ix: MsgIx) -> Option<u32> {
+    tables.messages.shown_hex_id(ix).map(|id| (id >> 32) as u32)
 }
 
 /// Returns true if a folder may show a message under a name of its own: it is live, and no other record replaces it.
-fn has_own_name(core: &IndexTables, ix: MsgIx) -> bool {
-    core.messages.entry(ix).is_live() && !core.messages.is_copy(ix)
+fn has_own_name(tables: &IndexTables, ix: MsgIx) -> bool {
+    tables.messages.entry(ix).is_live() && !tables.messages.is_copy(ix)
 }
 
 /// A cursor in a list in listing order, for one walk through another list.
@@ -97,8 +100,8 @@ struct TimeSeeker<'a>(&'a [MsgIx]);
 
 impl<'a> TimeSeeker<'a> {
     /// Returns the rest of the list from a time on, which must not be before that of the last call.
-    fn seek_to(&mut self, core: &IndexTables, time: Timestamp) -> &'a [MsgIx] {
-        let earlier = |ix: &MsgIx| message_name_time(core, *ix) < time;
+    fn seek_to(&mut self, tables: &IndexTables, time: Timestamp) -> &'a [MsgIx] {
+        let earlier = |ix: &MsgIx| message_name_time(tables, *ix) < time;
         let mut step = 1;
         // The next message is mostly near, so the steps begin small and double.
         while self.0.get(step - 1).is_some_and(earlier) {
@@ -116,23 +119,23 @@ impl<'a> TimeSeeker<'a> {
 }
 
 /// Finds a message of mine by its short name, if few messages have its time and each name ends differently.
-fn find_unambiguous(core: &IndexTables, time: Timestamp, stem: &str) -> Option<MsgIx> {
+fn find_unambiguous(tables: &IndexTables, time: Timestamp, stem: &str) -> Option<MsgIx> {
     let asked = u32::from_str_radix(stem.get(stem.len().checked_sub(8)?..)?, 16).ok()?;
-    let lists = [core.messages.lists().sorted_to_me(), core.messages.lists().sorted_from_me()]
-        .map(|l| messages_at_time(core, l, time));
+    let lists = [tables.messages.lists().sorted_to_me(), tables.messages.lists().sorted_from_me()]
+        .map(|l| messages_at_time(tables, l, time));
     if lists.iter().any(|list| list.len() > FEW) {
         return None;
     }
     let mut found = None;
     for ix in lists.into_iter().flatten().copied() {
-        if has_own_name(core, ix)
-            && short_id_digits(core, ix)? == asked
+        if has_own_name(tables, ix)
+            && short_id_digits(tables, ix)? == asked
             && found.replace(ix).is_some_and(|f| f != ix)
         {
             return None;
         }
     }
-    found.filter(|ix| names::short_stem(core, *ix) == stem)
+    found.filter(|ix| names::short_stem(tables, *ix) == stem)
 }
 
 /// The names of the messages of one tree.
@@ -161,8 +164,8 @@ impl MessageNames {
 
     /// Returns the messages among which the name of a message is unique. It depends on the message alone, not
     /// on the folder.
-    fn name_scope(&self, core: &IndexTables, entry: &IndexEntry) -> NameScope {
-        if core.messages.is_listed_to_me(entry) || entry.is_from_me() {
+    fn name_scope(&self, tables: &IndexTables, entry: &IndexEntry) -> NameScope {
+        if tables.messages.is_listed_to_me(entry) || entry.is_from_me() {
             NameScope::Mine
         } else if self.lists.is_scope_all() {
             NameScope::All
@@ -174,54 +177,54 @@ impl MessageNames {
     /// Returns the forms of the names of messages in listing order.
     pub fn name_forms<'a>(
         &'a self,
-        core: &'a IndexTables,
+        tables: &'a IndexTables,
         list: impl IntoIterator<Item = MsgIx> + 'a,
     ) -> impl Iterator<Item = (MsgIx, NameForm)> + 'a {
         let mut mine = [
-            TimeSeeker(core.messages.lists().sorted_to_me()),
-            TimeSeeker(core.messages.lists().sorted_from_me()),
+            TimeSeeker(tables.messages.lists().sorted_to_me()),
+            TimeSeeker(tables.messages.lists().sorted_from_me()),
         ];
         list.into_iter().map(move |ix| {
-            let entry = core.messages.entry(ix);
-            let time = message_name_time(core, ix);
-            let peers = self.name_scope(core, entry);
+            let entry = tables.messages.entry(ix);
+            let time = message_name_time(tables, ix);
+            let peers = self.name_scope(tables, entry);
             let apart = peers == NameScope::Mine && {
                 let same = |c: &mut TimeSeeker<'a>| {
-                    let near = c.seek_to(core, time).iter().copied();
-                    near.take_while(move |ix| message_name_time(core, *ix) == time)
+                    let near = c.seek_to(tables, time).iter().copied();
+                    near.take_while(move |ix| message_name_time(tables, *ix) == time)
                 };
-                let named = |other: &MsgIx| *other != ix && has_own_name(core, *other);
+                let named = |other: &MsgIx| *other != ix && has_own_name(tables, *other);
                 let mut others = mine.iter_mut().flat_map(same).filter(named);
-                let own = short_id_digits(core, ix);
+                let own = short_id_digits(tables, ix);
                 let differs = |other| {
-                    own.is_some() && short_id_digits(core, other).is_some_and(|d| Some(d) != own)
+                    own.is_some() && short_id_digits(tables, other).is_some_and(|d| Some(d) != own)
                 };
                 others.by_ref().take(FEW).all(differs) && others.next().is_none()
             };
             let is_long =
-                !apart && self.same_time_group(core, time, peers).long_names.contains_key(&ix);
+                !apart && self.same_time_group(tables, time, peers).long_names.contains_key(&ix);
             (ix, if is_long { NameForm::Long } else { NameForm::Short })
         })
     }
 
     /// Returns the name of a message without its ending, the same in every folder.
-    pub fn unique_stem(&self, core: &IndexTables, ix: MsgIx) -> String {
+    pub fn unique_stem(&self, tables: &IndexTables, ix: MsgIx) -> String {
         let mut stem = String::with_capacity(64);
-        for (ix, form) in self.name_forms(core, [ix]) {
-            self.push_stem(&mut stem, core, ix, form);
+        for (ix, form) in self.name_forms(tables, [ix]) {
+            self.push_stem(&mut stem, tables, ix, form);
         }
         stem
     }
 
     /// Appends the name of a message without its ending. The form is that of [`MessageNames::name_forms`].
-    pub fn push_stem(&self, out: &mut String, core: &IndexTables, ix: MsgIx, form: NameForm) {
-        let entry = core.messages.entry(ix);
+    pub fn push_stem(&self, out: &mut String, tables: &IndexTables, ix: MsgIx, form: NameForm) {
+        let entry = tables.messages.entry(ix);
         match form {
-            NameForm::Short => names::push_short_stem(out, core, ix),
+            NameForm::Short => names::push_short_stem(out, tables, ix),
             NameForm::Long => {
-                let time = message_name_time(core, ix);
-                let group = self.same_time_group(core, time, self.name_scope(core, entry));
-                out.push_str(&group.stem(core, ix));
+                let time = message_name_time(tables, ix);
+                let group = self.same_time_group(tables, time, self.name_scope(tables, entry));
+                out.push_str(&group.stem(tables, ix));
             }
         }
     }
@@ -233,38 +236,38 @@ impl MessageNames {
 
     /// Finds the message of a file name without its ending in a folder. The name is its own, or a short one.
     pub fn find_message_by_stem(&self, folder: FolderScope, stem: &str) -> Option<MsgIx> {
-        let core = self.index.read();
+        let tables = self.index.read();
         if names::has_time_prefix(stem) {
-            self.find_by_stem(&core, folder, stem)
+            self.find_by_stem(&tables, folder, stem)
         } else {
-            self.find_by_short_id(&core, folder, stem)
+            self.find_by_short_id(&tables, folder, stem)
         }
     }
 
     /// Finds the message of a folder by a short name. Returns `None` if it fits several.
     pub fn find_by_short_id(
         &self,
-        core: &IndexTables,
+        tables: &IndexTables,
         folder: FolderScope,
         name: &str,
     ) -> Option<MsgIx> {
-        self.short_ids.find(core, name, |ix| self.is_in_folder(core, *ix, folder))
+        self.short_ids.find(tables, name, |ix| self.is_in_folder(tables, *ix, folder))
     }
 
     /// Finds a message by its id, whole or short, among those that `lies` chooses. Returns `None` if it fits several.
     pub fn find_by_id(
         &self,
-        core: &IndexTables,
+        tables: &IndexTables,
         id: &str,
         lies: impl Fn(&MsgIx) -> bool,
     ) -> Option<MsgIx> {
-        self.short_ids.find(core, id, lies)
+        self.short_ids.find(tables, id, lies)
     }
 
     /// Finds the message that a folder shows under a name of its own without ending.
     pub fn find_by_stem(
         &self,
-        core: &IndexTables,
+        tables: &IndexTables,
         folder: FolderScope,
         stem: &str,
     ) -> Option<MsgIx> {
@@ -274,23 +277,23 @@ impl MessageNames {
             (FolderScope::Thread(_) | FolderScope::ArchiveDay(_), true) => Some(NameScope::All),
             _ => None,
         };
-        let lies = |ix: &MsgIx| self.is_in_folder(core, *ix, folder);
-        if let Some(ix) = find_unambiguous(core, time, stem).filter(lies) {
+        let lies = |ix: &MsgIx| self.is_in_folder(tables, *ix, folder);
+        if let Some(ix) = find_unambiguous(tables, time, stem).filter(lies) {
             return Some(ix);
         }
         [Some(NameScope::Mine), others].into_iter().flatten().find_map(|peers| {
-            let group = self.same_time_group(core, time, peers);
+            let group = self.same_time_group(tables, time, peers);
             let hash = stable_hash(0, &[stem]);
-            let named = |ix: &MsgIx| group.stem(core, *ix) == stem;
-            let was_named = |ix: &MsgIx| names::short_stem(core, *ix) == stem;
+            let named = |ix: &MsgIx| group.stem(tables, *ix) == stem;
+            let was_named = |ix: &MsgIx| names::short_stem(tables, *ix) == stem;
             let mut now = with_hash(&group.by_name, hash).filter(lies);
             let mut before = with_hash(&group.by_old_name, hash).filter(lies);
             now.find(named).or_else(|| before.find(was_named))
         })
     }
 
-    fn is_in_folder(&self, core: &IndexTables, ix: MsgIx, folder: FolderScope) -> bool {
-        folder.contains(core, core.messages.entry(ix), self.lists.is_scope_all())
+    fn is_in_folder(&self, tables: &IndexTables, ix: MsgIx, folder: FolderScope) -> bool {
+        folder.contains(tables, tables.messages.entry(ix), self.lists.is_scope_all())
     }
 
     /// Returns true if a file name is a short one of this message.
@@ -303,25 +306,25 @@ impl MessageNames {
     /// its id, and its name.
     pub fn recent_names(&self, folder: FolderScope, limit: usize) -> Vec<(String, String)> {
         let near: Vec<MsgIx> = {
-            let core = self.index.read();
-            let lies = |ix: &MsgIx| self.is_in_folder(&core, *ix, folder);
+            let tables = self.index.read();
+            let lies = |ix: &MsgIx| self.is_in_folder(&tables, *ix, folder);
             match folder {
                 // `inbox/` finds read messages, too.
                 FolderScope::Inbox => {
-                    core.messages.lists().messages_to_me().rev().take(limit).collect()
+                    tables.messages.lists().messages_to_me().rev().take(limit).collect()
                 }
-                FolderScope::Thread(thread) => self.lists.thread_messages(&core, thread).to_vec(),
+                FolderScope::Thread(thread) => self.lists.thread_messages(&tables, thread).to_vec(),
                 FolderScope::ArchiveDay(_) => {
-                    core.messages.lists().sorted_to_me().iter().copied().filter(lies).collect()
+                    tables.messages.lists().sorted_to_me().iter().copied().filter(lies).collect()
                 }
                 FolderScope::SentDay(_) => {
-                    core.messages.lists().messages_from_me().filter(lies).collect()
+                    tables.messages.lists().messages_from_me().filter(lies).collect()
                 }
             }
         };
         let short_id = |ix| {
-            let core = self.index.read();
-            names::short_id(&core.messages.shown_id(ix))
+            let tables = self.index.read();
+            names::short_id(&tables.messages.shown_id(ix))
         };
         let newest = near.into_iter().rev().take(limit);
         newest.map(|ix| (short_id(ix), self.message_name(ix))).collect()
@@ -330,37 +333,38 @@ impl MessageNames {
     /// Returns the messages of one time and their names.
     fn same_time_group(
         &self,
-        core: &IndexTables,
+        tables: &IndexTables,
         time: Timestamp,
         peers: NameScope,
     ) -> Arc<SameTimeGroup> {
-        let make = || Arc::new(self.make_group(core, time, peers));
-        self.same_time_groups.get((time, peers), core.name_generation(), make)
+        let make = || Arc::new(self.make_group(tables, time, peers));
+        self.same_time_groups.get((time, peers), tables.name_generation(), make)
     }
 
-    fn make_group(&self, core: &IndexTables, time: Timestamp, peers: NameScope) -> SameTimeGroup {
-        let live = |ix: &MsgIx| has_own_name(core, *ix);
-        let mine = [core.messages.lists().sorted_to_me(), core.messages.lists().sorted_from_me()]
-            .map(|l| messages_at_time(core, l, time))
-            .concat();
+    fn make_group(&self, tables: &IndexTables, time: Timestamp, peers: NameScope) -> SameTimeGroup {
+        let live = |ix: &MsgIx| has_own_name(tables, *ix);
+        let mine =
+            [tables.messages.lists().sorted_to_me(), tables.messages.lists().sorted_from_me()]
+                .map(|l| messages_at_time(tables, l, time))
+                .concat();
         let mut mine: Vec<MsgIx> = mine.into_iter().filter(live).collect();
-        mine.sort_by(|a, b| core.messages.compare_order(*a, *b));
+        mine.sort_by(|a, b| tables.messages.compare_order(*a, *b));
         mine.dedup();
         let list = match peers {
             NameScope::Mine => None,
-            NameScope::Thread(thread) => Some(self.lists.thread_messages(core, thread)),
-            NameScope::All => Some(self.lists.all_messages(core)),
+            NameScope::Thread(thread) => Some(self.lists.thread_messages(tables, thread)),
+            NameScope::All => Some(self.lists.all_messages(tables)),
         };
-        let others = list.as_deref().map_or(&[][..], |l| messages_at_time(core, l, time));
+        let others = list.as_deref().map_or(&[][..], |l| messages_at_time(tables, l, time));
         let known: HashSet<MsgIx> = mine.iter().copied().collect();
         let others = others.iter().copied().filter(|ix| live(ix) && !known.contains(ix));
         let all: Vec<MsgIx> = mine.iter().copied().chain(others).collect();
-        self.assign_names(core, &all)
+        self.assign_names(tables, &all)
     }
 
     /// Assigns a name to each message of one time.
-    fn assign_names(&self, core: &IndexTables, all: &[MsgIx]) -> SameTimeGroup {
-        let short = |ix: &MsgIx| (names::short_stem(core, *ix), *ix);
+    fn assign_names(&self, tables: &IndexTables, all: &[MsgIx]) -> SameTimeGroup {
+        let short = |ix: &MsgIx| (names::short_stem(tables, *ix), *ix);
         let mut by_short: Vec<(String, MsgIx)> = all.iter().map(short).collect();
         by_short.sort_unstable();
         let mut group = SameTimeGroup::default();
@@ -371,7 +375,7 @@ impl MessageNames {
                     let members: Vec<MsgIx> = same.iter().map(|(_, ix)| *ix).collect();
                     let old = self.find_first_shown(&members);
                     group.by_old_name.extend(old.map(|ix| (stable_hash(0, &[stem]), ix)));
-                    group.long_names.extend(self.make_long_names(core, members));
+                    group.long_names.extend(self.make_long_names(tables, members));
                 }
                 [] => {}
             }
@@ -394,11 +398,11 @@ impl MessageNames {
 
     /// Returns the names of messages that share their short name. Each has its full id. Those of one id have the
     /// digest of their content, and copies with one content in several stores have the hash of their key.
-    fn make_long_names(&self, core: &IndexTables, members: Vec<MsgIx>) -> Vec<(MsgIx, String)> {
-        let entry = |ix| core.messages.entry(ix);
-        let full_id = |ix| Some(names::full_id(&core.messages.shown_id(ix)));
-        let content = |ix| self.content_digest(core, entry(ix));
-        let key = |ix| Some(names::message_digest(core, entry(ix)));
+    fn make_long_names(&self, tables: &IndexTables, members: Vec<MsgIx>) -> Vec<(MsgIx, String)> {
+        let entry = |ix| tables.messages.entry(ix);
+        let full_id = |ix| Some(names::full_id(&tables.messages.shown_id(ix)));
+        let content = |ix| self.content_digest(tables, entry(ix));
+        let key = |ix| Some(names::message_digest(tables, entry(ix)));
         let forms: [&dyn Fn(MsgIx) -> Option<String>; 3] = [&full_id, &content, &key];
         let mut named = Vec::with_capacity(members.len());
         let mut rest = members;
@@ -410,7 +414,7 @@ impl MessageNames {
             for (id, same) in by_id {
                 match (id, &same[..]) {
                     (Some(id), [ix]) => {
-                        named.push((*ix, names::long_stem(core, entry(*ix), &id)));
+                        named.push((*ix, names::long_stem(tables, entry(*ix), &id)));
                     }
                     _ => rest.extend(same),
                 }
@@ -421,8 +425,8 @@ impl MessageNames {
 
     /// Returns the hash of a message's content: the one that its id carries because another message has the id, or
     /// that of the bytes in its store. Returns `None` if they cannot be read now.
-    fn content_digest(&self, core: &IndexTables, entry: &IndexEntry) -> Option<String> {
-        if let Some(hash) = id_qualifier(&core.messages.id(entry)) {
+    fn content_digest(&self, tables: &IndexTables, entry: &IndexEntry) -> Option<String> {
+        if let Some(hash) = id_qualifier(&tables.messages.id(entry)) {
             return Some(hash.to_owned());
         }
         let store = self.index.stores().get(entry.store())?;

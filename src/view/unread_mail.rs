@@ -29,11 +29,11 @@ pub struct MailUrgency {
 
 /// Returns the unread messages from other agents, oldest first.
 pub fn list_unread_mail(tree: &Tree) -> Vec<UnreadMail> {
-    let core = tree.index.read();
-    let mail = core.messages.lists().unread().map(|ix| (ix, core.messages.entry(ix)));
+    let tables = tree.index.read();
+    let mail = tables.messages.lists().unread().map(|ix| (ix, tables.messages.entry(ix)));
     let mail = mail.filter(|(_, e)| !e.is_from_me()).map(|(ix, e)| {
-        let (store, from) = (tree.index.store_of(e).as_ref(), core.messages.sender(e));
-        let key = names::bell_key(store, from, &core.messages.id(e), store.me());
+        let (store, from) = (tree.index.store_of(e).as_ref(), tables.messages.sender(e));
+        let key = names::bell_key(store, from, &tables.messages.id(e), store.me());
         UnreadMail { key, from: from.to_owned(), ix }
     });
     mail.collect()
@@ -45,8 +45,8 @@ pub fn is_named_by(tree: &Tree, mail: &UnreadMail, words: &[String]) -> bool {
     let is_word = |text: &str| words.iter().any(|word| word == text);
     let thread = tree.index.read().messages.entry(mail.ix).thread();
     let is_thread_word = || {
-        let core = tree.index.read();
-        is_word(plain_thread_id(core.threads.thread_id(&core.messages, thread).0))
+        let tables = tree.index.read();
+        is_word(plain_thread_id(tables.threads.thread_id(&tables.messages, thread).0))
     };
     let is_folder_name =
         || tree.thread_names.thread_folder_name(thread).is_some_and(|name| is_word(&name));
@@ -78,16 +78,17 @@ pub fn read_mail_urgency(tree: &Tree, mail: &UnreadMail) -> Result<MailUrgency, 
 /// Returns the shortest name in `inbox/` of the unread message from another agent, if there is just one.
 pub fn sole_unread_name(tree: &Tree) -> Option<String> {
     let ix: MsgIx = {
-        let core = tree.index.read();
-        let is_mail = |ix: &MsgIx| !core.messages.entry(*ix).is_from_me();
-        let mut all = core.messages.lists().unread().filter(is_mail);
+        let tables = tree.index.read();
+        let is_mail = |ix: &MsgIx| !tables.messages.entry(*ix).is_from_me();
+        let mut all = tables.messages.lists().unread().filter(is_mail);
         let first = all.next()?;
         all.next().is_none().then_some(first)?
     };
     let short = {
-        let core = tree.index.read();
-        let name = names::short_id(&core.messages.shown_id(ix));
-        (tree.names.find_by_short_id(&core, FolderScope::Inbox, &name) == Some(ix)).then_some(name)
+        let tables = tree.index.read();
+        let name = names::short_id(&tables.messages.shown_id(ix));
+        (tree.names.find_by_short_id(&tables, FolderScope::Inbox, &name) == Some(ix))
+            .then_some(name)
     };
     if let Some(short) = short {
         return Some(short + ".txt");

@@ -386,8 +386,9 @@ fn make_names_answer(names: Vec<String>) -> FileContent {
 
 /// Opens a `.watch`.
 fn open_watch(tree: &Tree) -> WatchFeed {
-    let core = tree.index.read();
-    let (upto, told) = (core.messages.messages_so_far(), core.messages.lists().unread().collect());
+    let tables = tree.index.read();
+    let (upto, told) =
+        (tables.messages.messages_so_far(), tables.messages.lists().unread().collect());
     WatchFeed(Mutex::with_level(
         LockLevel::File,
         WatchProgress { first_new: upto, reported: told, ready: Vec::new() },
@@ -397,14 +398,14 @@ fn open_watch(tree: &Tree) -> WatchFeed {
 /// Returns true if a `.watch` has names that it has not given yet.
 fn collect_arrivals(tree: &Tree, arrivals: &WatchFeed) -> bool {
     let mut seen = arrivals.0.lock();
-    let came = tree.inbox_files(|core| {
+    let came = tree.inbox_files(|tables| {
         let is_new = |ix: &MsgIx| {
-            let e = core.messages.entry(*ix);
+            let e = tables.messages.entry(*ix);
             // A program may have read it already.
             let came = !ix.is_among_first(seen.first_new) && e.is_read_here();
             (came || !e.is_read()) && !seen.reported.contains(ix)
         };
-        core.messages.lists().messages_to_me().filter(is_new).collect()
+        tables.messages.lists().messages_to_me().filter(is_new).collect()
     });
     for (ix, name) in came {
         seen.reported.insert(ix);

@@ -230,7 +230,7 @@ fn no_lock_is_held_while_a_store_is_told() {
         let index = weak.upgrade().unwrap();
         // Each of the two panics if its lock is held.
         drop(index.marks.lock());
-        drop(index.core.write());
+        drop(index.tables.write());
         into.store(true, Ordering::Relaxed);
     }));
     index.mark_message(at(&index, "a"), true, true).unwrap();

@@ -6,12 +6,12 @@ use crate::model::{SignatureState, Timestamp};
 use crate::store::{FoundMessage, Location};
 
 fn times(index: &Index, mine: bool) -> Vec<i64> {
-    let core = index.read();
-    let secs = |ix: MsgIx| core.messages.entry(ix).time().secs();
+    let tables = index.read();
+    let secs = |ix: MsgIx| tables.messages.entry(ix).time().secs();
     if mine {
-        core.messages.lists().messages_from_me().map(secs).collect()
+        tables.messages.lists().messages_from_me().map(secs).collect()
     } else {
-        core.messages.lists().messages_to_me().map(secs).collect()
+        tables.messages.lists().messages_to_me().map(secs).collect()
     }
 }
 
@@ -137,8 +137,8 @@ fn replies_join_threads_and_leave_them_as_files_change() {
     assert_eq!(thread(&index, "d"), "a");
     let valid = SignatureState::Valid(public(3).fingerprint());
     let d = entry(&index, "d");
-    let core = index.read();
-    assert_eq!(core.trust.signature(&core.messages, &d), valid);
+    let tables = index.read();
+    assert_eq!(tables.trust.signature(&tables.messages, &d), valid);
 }
 
 fn lines(restates: bool) -> Bed {

@@ -66,11 +66,11 @@ impl Index {
         let Some(store) = self.stores.get(number) else { return Vec::new() };
         let reported =
             store.facets().directory.map_or_else(Vec::new, StoreDirectory::empty_threads);
-        if reported.is_empty() && self.core.read().threads.empty.is_empty() {
+        if reported.is_empty() && self.tables.read().threads.empty.is_empty() {
             return Vec::new();
         }
-        let core = &mut *self.core.write();
-        core.threads.set_empty_threads(&mut core.messages, number, &reported)
+        let tables = &mut *self.tables.write();
+        tables.threads.set_empty_threads(&mut tables.messages, number, &reported)
     }
 }
 

@@ -132,7 +132,7 @@ impl Index {
         }
         let candidates: Vec<MsgIx> = {
             self.queue_key_review(&changed);
-            let IndexTables { messages, trust, .. } = &*self.core.read();
+            let IndexTables { messages, trust, .. } = &*self.tables.read();
             let theirs = messages_by_addresses(messages, &changed);
             let theirs = theirs.filter(|ix| messages.entry(*ix).is_live());
             trust.rejects().filter_map(|(_, r)| r.message).chain(theirs).collect()
@@ -149,7 +149,7 @@ impl Index {
         }
         let known = self.settings.unsigned == Unsigned::Known;
         let waited: Vec<MsgIx> = {
-            let IndexTables { messages, trust, .. } = &*self.core.read();
+            let IndexTables { messages, trust, .. } = &*self.tables.read();
             let waits = |ix: &MsgIx| {
                 let entry = messages.entry(*ix);
                 trust.unvouched.contains(ix) || known && entry.is_unsigned() || entry.is_rejected()
@@ -165,7 +165,7 @@ impl Index {
     }
 
     fn queue_key_review(&self, addresses: &BTreeSet<String>) {
-        let IndexTables { messages, trust, .. } = &mut *self.core.write();
+        let IndexTables { messages, trust, .. } = &mut *self.tables.write();
         trust.queue_key_review(messages, addresses);
     }
 
@@ -180,7 +180,7 @@ impl Index {
                 continue;
             };
             let is_there = {
-                let IndexTables { messages, trust, .. } = &*self.core.read();
+                let IndexTables { messages, trust, .. } = &*self.tables.read();
                 let mut rejected = trust.rejects().filter_map(|(_, r)| r.message);
                 rejected.any(|ix| {
                     let entry = messages.entry(ix);
@@ -198,7 +198,7 @@ impl Index {
     /// Returns the digests of all messages of an address in all stores, including rejected ones. The keyring
     /// stores these digests when it forgets the keys of the address.
     pub fn keyring_digests(&self, address: &str) -> BTreeSet<MessageDigest> {
-        let messages = &self.core.read().messages;
+        let messages = &self.tables.read().messages;
         let theirs = BTreeSet::from([address.to_owned()]);
         let prints = messages_by_addresses(messages, &theirs).map(|ix| {
             let entry = messages.entry(ix);
@@ -214,10 +214,10 @@ impl Index {
             self.rejudge_message(ix, &mut changes);
         }
         {
-            let mut core = self.core.write();
-            changes.moved.extend(core.relink_threads());
-            changes.redrawn.extend(core.settle_multicasts());
-            changes.redrawn.extend(core.update_missing_signatures(&self.keyring, false));
+            let mut tables = self.tables.write();
+            changes.moved.extend(tables.relink_threads());
+            changes.redrawn.extend(tables.settle_multicasts());
+            changes.redrawn.extend(tables.update_missing_signatures(&self.keyring, false));
         }
         self.save_pins();
         self.publish_changes(&changes);
@@ -225,8 +225,8 @@ impl Index {
 
     fn rejudge_message(&self, ix: MsgIx, changes: &mut IndexChanges) {
         let (entry, is_unvouched) = {
-            let core = self.core.read();
-            (*core.messages.entry(ix), core.trust.unvouched.contains(&ix))
+            let tables = self.tables.read();
+            (*tables.messages.entry(ix), tables.trust.unvouched.contains(&ix))
         };
         if entry.is_unsigned()
             && !is_unvouched
@@ -241,23 +241,23 @@ impl Index {
         let _turn = dependent.and(self.scanning.get(entry.store())).map(Mutex::lock);
         let Ok(record) = store.read_record(&entry.location()) else { return };
         let path = store.source_path(entry.location().source).unwrap_or_default();
-        let mut core = self.core.write();
+        let mut tables = self.tables.write();
         let refused = entry.is_rejected();
         // The record was read without a lock. Meanwhile the message may have been judged, or its file replaced.
         let state = |e: &IndexEntry| (e.location(), e.is_rejected(), e.signature());
-        if state(core.messages.entry(ix)) != state(&entry) || entry.is_gone() {
+        if state(tables.messages.entry(ix)) != state(&entry) || entry.is_gone() {
             return;
         }
         let judgement = self.trust_judge(entry.store()).judge_message(TrustQuery {
-            from: core.messages.sender(&entry),
-            id: &core.messages.id(&entry),
+            from: tables.messages.sender(&entry),
+            id: &tables.messages.id(&entry),
             from_me: entry.is_mine(),
             claim: record.claim.as_ref(),
         });
         let now_refused = matches!(judgement, TrustDecision::Refused(_));
         match judgement {
             TrustDecision::Accepted(sig, key) => {
-                if core.accept_signature(ix, sig, key, record.claim.is_some()) {
+                if tables.accept_signature(ix, sig, key, record.claim.is_some()) {
                     let shown = if refused { &mut changes.added } else { &mut changes.redrawn };
                     shown.push(ix);
                 }
@@ -266,14 +266,14 @@ impl Index {
                 let (at, time) = (entry.location(), entry.time());
                 let why = Rejection { at, path, reason, time, ..Rejection::default() };
                 log_reject(store.as_ref(), &why);
-                core.withhold_message(ix);
-                core.add_reject(entry.store(), why, Some(ix));
+                tables.withhold_message(ix);
+                tables.add_reject(entry.store(), why, Some(ix));
                 changes.removed.push(ix);
                 changes.other = true;
             }
             TrustDecision::Refused(_) => {}
         }
-        drop(core);
+        drop(tables);
         if let Some(upkeep) = dependent.filter(|_| now_refused != refused) {
             upkeep.apply_decision(&entry.location(), now_refused);
         }

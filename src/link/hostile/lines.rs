@@ -82,7 +82,7 @@ fn open_machine(protocol: &str, port: u16) -> LinkTestMachine {
     }
 }
 
-/// After any action of a server at any moment no letter counts as delivered, and nothing lasts for ever.
+/// After any action of a server at any moment no message counts as delivered, and nothing lasts for ever.
 #[test]
 fn whatever_a_server_does_at_any_moment() {
     let moments: [(&str, &[&str]); 4] = [
@@ -218,7 +218,7 @@ fn an_ftp_server_whose_data_means_harm() {
     });
 }
 
-/// A mail with nested parts, too many parts, impossible dates and paths as names makes one letter on a valid day.
+/// A mail with nested parts, too many parts, impossible dates and paths as names makes one message on a valid day.
 #[test]
 fn mails_that_no_program_writes() {
     let nested = |n: usize| {

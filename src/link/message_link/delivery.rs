@@ -1,39 +1,39 @@
-//! The delivery of waiting letters: jobs of many, and what follows from their outcomes.
+//! The delivery of waiting messages: jobs of many, and what follows from their outcomes.
 
 use std::io;
 use std::time::Duration;
 
 use super::{GIVEN_UP, KILLED, MessageLink, RetrySchedule, crash_point, now};
 use crate::link::engine::ExchangeOutcome;
-use crate::link::job::{CarrierTask, LetterOrder, OutcomeLine};
+use crate::link::job::{CarrierTask, MessageOrder, OutcomeLine};
 use crate::link::journal::{DeliveryStage, EntryChange, Journal, JournalEntry};
 
 impl MessageLink {
-    /// Has a carrier deliver some letters.
-    pub(super) fn deliver_letters(
+    /// Has a carrier deliver some messages.
+    pub(super) fn deliver_messages(
         &self,
         due: &[u64],
         called: u64,
-        rest: &mut RetrySchedule,
+        schedule: &mut RetrySchedule,
         changed: &dyn Fn(),
     ) -> io::Result<()> {
-        let letter = |no: &u64| LetterOrder { no: *no, wire: self.journal.lock().wire_path(*no) };
-        let letters = due.iter().map(letter).collect();
-        let job = self.create_job(CarrierTask::Deliver { letters })?;
+        let message = |no: &u64| MessageOrder { no: *no, wire: self.journal.lock().wire_path(*no) };
+        let messages = due.iter().map(message).collect();
+        let job = self.create_job(CarrierTask::Deliver { messages })?;
         self.journal.lock().record_tries(due)?;
-        rest.delivered = 0;
-        self.run_job(job, called, rest, changed)
+        schedule.delivered = 0;
+        self.run_job(job, called, schedule, changed)
     }
 
-    /// Records the outcomes of letters, with one sync.
-    pub(super) fn apply_letter_outcomes(
+    /// Records the outcomes of messages, with one sync.
+    pub(super) fn apply_message_outcomes(
         &self,
         lines: &[OutcomeLine],
-        rest: &mut RetrySchedule,
+        schedule: &mut RetrySchedule,
         changed: &dyn Fn(),
     ) -> io::Result<()> {
         let outcomes = lines.iter().filter_map(|line| match line {
-            OutcomeLine::Letter { no, outcome } => Some((*no, outcome)),
+            OutcomeLine::Message { no, outcome } => Some((*no, outcome)),
             OutcomeLine::Job { .. } | OutcomeLine::End => None,
         });
         let outcomes: Vec<_> = outcomes.collect();
@@ -49,29 +49,29 @@ impl MessageLink {
             journal.record_changes(changes, now())?;
         }
         crash_point();
-        rest.delivered += outcomes.len();
+        schedule.delivered += outcomes.len();
         for (_, outcome) in outcomes {
-            self.apply_outcome(Some(outcome), rest);
+            self.apply_outcome(Some(outcome), schedule);
         }
         // The counts follow at the end of the job, right before the store hears of it.
         changed();
         Ok(())
     }
 
-    /// Records what follows for the letters of a job that have no outcome. If the job has no end, its carrier died, and
+    /// Records what follows for the messages of a job that have no outcome. If the job has no end, its carrier died, and
     /// the engine may have the first of them.
     pub(super) fn finish_delivery(
         &self,
-        letters: &[LetterOrder],
+        messages: &[MessageOrder],
         lines: &[OutcomeLine],
-        rest: &mut RetrySchedule,
+        schedule: &mut RetrySchedule,
     ) -> io::Result<()> {
         let given_up = self.given_up.lock().clone();
         let is_killed = !lines.contains(&OutcomeLine::End);
         let changes: Vec<(u64, EntryChange)> = {
             let journal = self.journal.lock();
             let open =
-                letters.iter().filter_map(|l| Some((l.no, find_tried_entry(&journal, l.no)?)));
+                messages.iter().filter_map(|l| Some((l.no, find_tried_entry(&journal, l.no)?)));
             let change = |(n, (no, entry)): (usize, (u64, &JournalEntry))| {
                 let change = if is_killed && n == 0 {
                     delay_entry(entry, KILLED, Some(0), true)
@@ -85,10 +85,10 @@ impl MessageLink {
             open.enumerate().map(change).collect()
         };
         if is_killed && !changes.is_empty() {
-            self.apply_outcome(None, rest);
+            self.apply_outcome(None, schedule);
         }
         self.journal.lock().record_changes(changes, now())?;
-        self.given_up.lock().retain(|no| letters.iter().all(|letter| letter.no != *no));
+        self.given_up.lock().retain(|no| messages.iter().all(|message| message.no != *no));
         Ok(())
     }
 }

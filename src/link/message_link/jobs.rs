@@ -29,7 +29,7 @@ impl MessageLink {
         &self,
         job: CarrierJob,
         called: u64,
-        rest: &mut RetrySchedule,
+        schedule: &mut RetrySchedule,
         changed: &dyn Fn(),
     ) -> io::Result<()> {
         crash_point();
@@ -41,7 +41,7 @@ impl MessageLink {
             let _ = carrier.hand_over(&job);
         }
         crash_point();
-        self.wait_for_job(job, called, rest, changed)
+        self.wait_for_job(job, called, schedule, changed)
     }
 
     /// Starts a carrier if there is none, once the last one has ended. Returns false if the link must end instead.
@@ -80,7 +80,7 @@ impl MessageLink {
         &self,
         mut job: CarrierJob,
         called: u64,
-        rest: &mut RetrySchedule,
+        schedule: &mut RetrySchedule,
         changed: &dyn Fn(),
     ) -> io::Result<()> {
         let (mut pause, mut is_interrupted) = (ASK.0, false);
@@ -90,7 +90,7 @@ impl MessageLink {
             // An outcome that comes after this is read below.
             let is_at_work = self.is_at_work(&job)?;
             let new = job.read_outcomes()?;
-            self.apply_letter_outcomes(&new, rest, changed)?;
+            self.apply_message_outcomes(&new, schedule, changed)?;
             lines.extend(new);
             if !is_at_work {
                 break;
@@ -113,17 +113,19 @@ impl MessageLink {
         }
         if lines.is_empty() {
             lines = job.read_old_outcome()?;
-            self.apply_letter_outcomes(&lines, rest, changed)?;
+            self.apply_message_outcomes(&lines, schedule, changed)?;
         }
         let outcome = lines.iter().find_map(|line| match line {
             OutcomeLine::Job { outcome } => Some(outcome),
-            OutcomeLine::Letter { .. } | OutcomeLine::End => None,
+            OutcomeLine::Message { .. } | OutcomeLine::End => None,
         });
         match job.task().clone() {
-            CarrierTask::Fetch { .. } => self.finish_fetch(&job, outcome, rest)?,
-            CarrierTask::Acknowledge { .. } => self.apply_outcome(outcome, rest),
-            CarrierTask::Deliver { letters } => self.finish_delivery(&letters, &lines, rest)?,
-            CarrierTask::Send(letter) => self.finish_delivery(&[letter], &lines, rest)?,
+            CarrierTask::Fetch { .. } => self.finish_fetch(&job, outcome, schedule)?,
+            CarrierTask::Acknowledge { .. } => self.apply_outcome(outcome, schedule),
+            CarrierTask::Deliver { messages } => {
+                self.finish_delivery(&messages, &lines, schedule)?;
+            }
+            CarrierTask::Send(message) => self.finish_delivery(&[message], &lines, schedule)?,
         }
         crash_point();
         job.remove()?;

@@ -271,18 +271,18 @@ impl Bench {
 
     /// Runs turns until nothing is left to do, without waiting for backoffs.
     fn settle(post: &MessageLink) {
-        let mut rest = RetrySchedule::default();
+        let mut schedule = RetrySchedule::default();
         for _ in 0..200 {
-            rest.rest_until = 0;
+            schedule.paused_until = 0;
             let is_idle = post.journal.lock().open_entries().next().is_none()
-                && rest.next_fetch > 0
-                && (rest.failures, rest.kills) == (0, 0)
+                && schedule.next_fetch > 0
+                && (schedule.failures, schedule.kills) == (0, 0)
                 && CarrierJob::find_left(&post.folder).unwrap().is_none();
             if is_idle {
                 return;
             }
             post.retry_waiting().unwrap();
-            post.run_turn(&mut rest, &|| {}).unwrap();
+            post.run_turn(&mut schedule, &|| {}).unwrap();
         }
         panic!("never at rest");
     }
@@ -327,10 +327,10 @@ fn what_finds_no_room_is_not_lost_to_an_engine_that_destroys() {
         server.mail = ["a", "b"].map(|id| (id.to_owned(), format!("text of {id}"))).into();
     }
     let post = bench.post();
-    let mut rest = RetrySchedule::default();
+    let mut schedule = RetrySchedule::default();
     let names = || bench.filed.lock().iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
     for _ in 0..2 {
-        assert!(post.run_turn(&mut rest, &|| {}).is_err());
+        assert!(post.run_turn(&mut schedule, &|| {}).is_err());
         assert_eq!(names(), ["b"]);
     }
     Bench::settle(&post);
@@ -358,9 +358,9 @@ fn what_is_taken_goes_once_and_what_is_refused_says_why() {
     };
     refused("b", "404 not found");
     refused("c", "empty");
-    let standing = post.board().health();
-    assert_eq!((standing.waiting, standing.refused), (0, 2));
-    assert!(matches!(standing.state, crate::link::LinkState::Connected { .. }));
+    let health = post.board().health();
+    assert_eq!((health.waiting, health.refused), (0, 2));
+    assert!(matches!(health.state, crate::link::LinkState::Connected { .. }));
 }
 
 /// A kill at any step of the daemon, in both directions, loses nothing and files nothing twice. Only messages that the
@@ -435,13 +435,13 @@ fn a_link_that_is_away_rests_longer_and_longer() {
     bench.fake.0.lock().faults = [Fault::Away; 4].into();
     let post = bench.post();
     post.accept_parcel(&parcel("a", "bob", "one")).unwrap();
-    let mut rest = RetrySchedule::default();
+    let mut schedule = RetrySchedule::default();
     let mut waits = Vec::new();
     for _ in 0..4 {
-        rest.rest_until = 0;
-        assert!(post.run_turn(&mut rest, &|| {}).unwrap());
-        waits.push((rest.rest_until - now() + 500) / 1000);
-        assert!(!post.run_turn(&mut rest, &|| {}).unwrap(), "nothing is tried meanwhile");
+        schedule.paused_until = 0;
+        assert!(post.run_turn(&mut schedule, &|| {}).unwrap());
+        waits.push((schedule.paused_until - now() + 500) / 1000);
+        assert!(!post.run_turn(&mut schedule, &|| {}).unwrap(), "nothing is tried meanwhile");
     }
     assert_eq!(waits, [1, 5, 30, 60]);
     let Some(DeliveryFate::Waits(why)) = post.find_fate("a", "bob") else { panic!("it waits") };
@@ -456,12 +456,12 @@ fn killed_carriers_do_not_make_the_link_rest_for_long() {
         bench.fake.0.lock().faults = [Fault::DieBefore; 7].into();
         let post = bench.post();
         post.accept_parcel(&parcel("a", "bob", "one")).unwrap();
-        let mut rest = RetrySchedule::default();
+        let mut schedule = RetrySchedule::default();
         let mut waits = Vec::new();
         for _ in 0..7 {
-            rest.rest_until = 0;
-            assert!(post.run_turn(&mut rest, &|| {}).unwrap());
-            waits.push((rest.rest_until - now() + 500) / 1000);
+            schedule.paused_until = 0;
+            assert!(post.run_turn(&mut schedule, &|| {}).unwrap());
+            waits.push((schedule.paused_until - now() + 500) / 1000);
         }
         assert_eq!(waits, [1, 5, 5, 5, 5, 5, 5]);
         Bench::settle(&post);
@@ -475,9 +475,9 @@ fn as_long_as_another_one_carries_nothing_is_done() {
     bench.fake.0.lock().other = true;
     let post = bench.post();
     post.accept_parcel(&parcel("a", "bob", "one")).unwrap();
-    let mut rest = RetrySchedule::default();
-    assert!(!post.run_turn(&mut rest, &|| {}).unwrap());
-    assert!(rest.rest_until > now() && bench.fake.0.lock().got.is_empty());
+    let mut schedule = RetrySchedule::default();
+    assert!(!post.run_turn(&mut schedule, &|| {}).unwrap());
+    assert!(schedule.paused_until > now() && bench.fake.0.lock().got.is_empty());
     let stopped = crate::link::LinkState::Stopped { why: "another one carries".into() };
     assert_eq!(post.board().health().state, stopped);
     bench.fake.0.lock().other = false;
@@ -504,11 +504,11 @@ fn deliver_all(bench: &Bench, post: &MessageLink, count: usize) -> usize {
     for n in 0..count {
         post.accept_parcel(&parcel(&format!("m{n:03}"), "bob", &format!("text {n:03}"))).unwrap();
     }
-    let mut rest = RetrySchedule { next_fetch: i64::MAX, ..RetrySchedule::default() };
+    let mut schedule = RetrySchedule { next_fetch: i64::MAX, ..RetrySchedule::default() };
     let mut turns = 0;
     while post.journal.lock().open_count() > 0 {
-        rest.rest_until = 0;
-        post.run_turn(&mut rest, &|| {}).unwrap();
+        schedule.paused_until = 0;
+        post.run_turn(&mut schedule, &|| {}).unwrap();
         turns += 1;
         assert!(turns < 2 * count, "{:?}", bench.fake.0.lock().got.len());
     }
@@ -520,7 +520,7 @@ fn texts(numbers: impl Iterator<Item = usize>) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn many_letters_go_in_one_session() {
+fn many_messages_go_in_one_session() {
     let bench = Bench::new();
     let post = bench.post();
     let turns = deliver_all(&bench, &post, 300);
@@ -530,10 +530,10 @@ fn many_letters_go_in_one_session() {
     assert!(turns <= 12, "{turns} jobs");
 }
 
-/// The carrier dies at any letter of a job, before or after the engine has it. All letters go, in their order, and only
+/// The carrier dies at any message of a job, before or after the engine has it. All messages go, in their order, and only
 /// the one that the engine may not have got goes twice.
 #[test]
-fn a_carrier_that_dies_between_letters_loses_and_doubles_nothing() {
+fn a_carrier_that_dies_between_messages_loses_and_doubles_nothing() {
     quiet(|| {
         for (fault, before) in [
             (Fault::DieBefore, 0),
@@ -569,34 +569,34 @@ fn a_carrier_that_dies_between_letters_loses_and_doubles_nothing() {
     });
 }
 
-/// A refusal, a wait or a lost answer in the middle of a job stops no other letter.
+/// A refusal, a wait or a lost answer in the middle of a job stops no other message.
 #[test]
-fn a_refused_letter_does_not_stop_those_behind_it() {
+fn a_refused_message_does_not_stop_those_behind_it() {
     let bench = Bench::new();
     let post = bench.post();
     for (message, text) in [("a", "one"), ("b", "bad"), ("c", "two"), ("d", "bad"), ("e", "three")]
     {
         post.accept_parcel(&parcel(message, "bob", text)).unwrap();
     }
-    let mut rest = RetrySchedule::default();
-    assert!(post.run_turn(&mut rest, &|| {}).unwrap());
+    let mut schedule = RetrySchedule::default();
+    assert!(post.run_turn(&mut schedule, &|| {}).unwrap());
     assert_eq!(bench.fake.0.lock().got, [b"one".to_vec(), b"two".to_vec(), b"three".to_vec()]);
-    let standing = post.board().health();
-    assert_eq!((standing.waiting, standing.refused), (0, 2));
+    let health = post.board().health();
+    assert_eq!((health.waiting, health.refused), (0, 2));
     assert_eq!(bench.fake.0.lock().sessions, 1);
 }
 
-/// When the engine goes away in the middle of a job, the letters behind were not tried, and go as soon as it is back.
+/// When the engine goes away in the middle of a job, the messages behind were not tried, and go as soon as it is back.
 #[test]
-fn letters_behind_a_broken_connection_were_not_tried() {
+fn messages_behind_a_broken_connection_were_not_tried() {
     let bench = Bench::new();
     let post = bench.post();
     bench.fake.0.lock().scripted = [None, Some(Fault::Away)].into();
     for n in 0..4 {
         post.accept_parcel(&parcel(&format!("m{n:03}"), "bob", &format!("text {n:03}"))).unwrap();
     }
-    let mut rest = RetrySchedule::default();
-    assert!(post.run_turn(&mut rest, &|| {}).unwrap());
+    let mut schedule = RetrySchedule::default();
+    assert!(post.run_turn(&mut schedule, &|| {}).unwrap());
     assert_eq!(bench.fake.0.lock().got, texts(0..1));
     let waits = |n: usize| match post.find_fate(&format!("m{n:03}"), "bob") {
         Some(DeliveryFate::Waits(why)) => why,
@@ -608,20 +608,20 @@ fn letters_behind_a_broken_connection_were_not_tried() {
     assert_eq!(bench.fake.0.lock().got, texts(0..4));
 }
 
-/// The carrier does not begin a letter that a person gives up while its job runs.
+/// The carrier does not begin a message that a person gives up while its job runs.
 #[test]
-fn letters_of_a_running_job_can_be_given_up() {
+fn messages_of_a_running_job_can_be_given_up() {
     let bench = Bench::new();
     let post = bench.post();
     for n in 0..4 {
         post.accept_parcel(&parcel(&format!("m{n:03}"), "bob", &format!("text {n:03}"))).unwrap();
     }
     bench.fake.0.lock().scripted = [None, Some(Fault::Away)].into();
-    // As a command would, while the carrier has the letters.
+    // As a command would, while the carrier has the messages.
     post.journal.lock().record_tries(&[0, 1, 2, 3]).unwrap();
     assert_eq!(post.drop_waiting().unwrap(), 0);
-    let mut rest = RetrySchedule::default();
-    assert!(post.run_turn(&mut rest, &|| {}).unwrap());
+    let mut schedule = RetrySchedule::default();
+    assert!(post.run_turn(&mut schedule, &|| {}).unwrap());
     assert!(matches!(post.find_fate("m000", "bob"), Some(DeliveryFate::Taken)));
     assert!(matches!(post.find_fate("m001", "bob"), Some(DeliveryFate::Waits(_))));
     for n in 2..4 {

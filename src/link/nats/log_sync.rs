@@ -363,9 +363,9 @@ impl LogSync {
         }
         let lasting = self.notes.lasting.values().cloned();
         let notes: Vec<String> = lasting.chain(self.notes.recent.iter().cloned()).collect();
-        self.board.update_health(|standing| {
-            standing.refused = self.notes.refused;
-            standing.notes = notes;
+        self.board.update_health(|health| {
+            health.refused = self.notes.refused;
+            health.notes = notes;
         });
     }
 

@@ -225,7 +225,7 @@ impl MarkSyncWorker {
 
     /// Sets or removes the note for people about marks.
     pub fn report_status(&self, text: Option<String>) {
-        self.board.update_health(|standing| standing.marks = text);
+        self.board.update_health(|health| health.marks = text);
     }
 
     /// Runs one connection, until it or the link ends.

@@ -297,8 +297,7 @@ impl NatsWorker {
             && carrier.logs.reopen().is_ok()
         {
             let (waiting, behind) = carrier.measure_backlog();
-            self.board
-                .update_health(|standing| (standing.waiting, standing.behind) = (waiting, behind));
+            self.board.update_health(|health| (health.waiting, health.behind) = (waiting, behind));
         }
         tokio::select! {
             () = self.wake.wait_for_stop() => {}
@@ -488,8 +487,7 @@ impl NatsWorker {
             } else {
                 (0, std::collections::BTreeMap::new())
             };
-            self.board
-                .update_health(|standing| (standing.waiting, standing.behind) = (waiting, behind));
+            self.board.update_health(|health| (health.waiting, health.behind) = (waiting, behind));
         }
         carrier.report_notes();
         Ok(())

@@ -6,7 +6,8 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 
 use super::{
-    BODY, ComposeFile, ComposeFolders, QUIET, remove_if_exists, save_error, touch, withdraw_promise,
+    BODY, ComposeFile, ComposeFolders, QUIET, remove_if_exists, save_error, touch,
+    withdraw_acceptance,
 };
 use crate::model::{Timestamp, sanitize_line};
 use crate::outbox::{OutboxError, names};
@@ -136,7 +137,7 @@ impl ComposeFolders {
         }
         let closed = self.update_folder(&file.folder, |folder| {
             folder.touch();
-            let promised = folder.promised;
+            let accepted = folder.accepted;
             let Some((name, entry)) = folder.find_file(file.id) else { return Ok(()) };
             entry.writers = entry.writers.saturating_sub(1);
             entry.time = Timestamp::now();
@@ -144,7 +145,7 @@ impl ComposeFolders {
                 return Ok(());
             }
             let name = name.clone();
-            if promised && self.durability == Durability::Fsync {
+            if accepted && self.durability == Durability::Fsync {
                 file.file.sync_all().map_err(save_error)?;
             }
             remove_if_exists(&folder.cut_mark_path(&name)).map_err(save_error)
@@ -161,7 +162,7 @@ impl ComposeFolders {
             folder.files.remove(file).ok_or(OutboxError::NotFound)?;
             folder.touch();
             if file == BODY {
-                withdraw_promise(folder)?;
+                withdraw_acceptance(folder)?;
             }
             remove_if_exists(&folder.file_path(file)).map_err(save_error)?;
             remove_if_exists(&folder.cut_mark_path(file)).map_err(save_error)
@@ -177,7 +178,7 @@ impl ComposeFolders {
             folder.files.insert(if moved.is_ok() { to } else { from }.to_owned(), entry);
             folder.touch();
             if from == BODY {
-                withdraw_promise(folder)?;
+                withdraw_acceptance(folder)?;
             }
             moved
         })

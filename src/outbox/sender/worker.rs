@@ -373,7 +373,7 @@ pub(in crate::outbox) fn is_in_store(index: &Index, parcel: &SpoolParcel) -> boo
     let found =
         find_store(index, &parcel.store).filter(|(_, s)| !s.properties().can_repeat_appends);
     let Some((number, store)) = found else { return false };
-    let core = index.read();
-    let found = core.messages.find_message(number, store.me(), &parcel.message.id);
-    found.is_some_and(|ix| core.messages.entry(ix).is_live())
+    let tables = index.read();
+    let found = tables.messages.find_message(number, store.me(), &parcel.message.id);
+    found.is_some_and(|ix| tables.messages.entry(ix).is_live())
 }

@@ -227,8 +227,8 @@ pub(super) fn parse_folder(path: &str) -> Option<MailboxFolder> {
 
 /// Returns the id by which a message is known.
 pub(super) fn compose_id(id: &str, held: IdAssignment) -> String {
-    let twin = if let IdAssignment::Hashed(hash) = held { Some(hash) } else { None };
-    qualify_id(id, twin.as_ref()).into_owned()
+    let qualifier = if let IdAssignment::Hashed(hash) = held { Some(hash) } else { None };
+    qualify_id(id, qualifier.as_ref()).into_owned()
 }
 
 /// Returns true if a known file only grew while its writer was not finished.
@@ -420,7 +420,7 @@ impl FileFormat for AgentAzallFormat {
                 old.has_bit(LetterFacts::PLAIN) && old.name_hash == kept.name_hash,
             );
             if old.name_hash != kept.name_hash {
-                pass.table.twins.remove(&n);
+                pass.table.qualifiers.remove(&n);
             } else if old.text_hash != kept.text_hash {
                 step.0.grown.push((old, kept));
             }

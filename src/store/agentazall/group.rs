@@ -184,14 +184,14 @@ fn assign_ids(groups: Vec<Vec<usize>>, items: &[LetterCopy<'_>]) -> Vec<LetterGr
         by_name.entry(leader.facts.name_hash).or_default().push((out.len(), *leader));
         out.extend(build_group(&members, leader.source, IdAssignment::Plain));
     }
-    for mut twins in by_name.into_values() {
-        twins.sort_by_key(|(_, i)| {
+    for mut same_named in by_name.into_values() {
+        same_named.sort_by_key(|(_, i)| {
             let kept = i.facts;
             let held = i.assignment != IdAssignment::Plain || i.is_id_taken;
             (held, !kept.is_signed(), kept.time, kept.file_hash, i.path)
         });
         let mut used: Vec<[u8; 32]> = Vec::new();
-        for (n, (ix, leader)) in twins.iter().enumerate() {
+        for (n, (ix, leader)) in same_named.iter().enumerate() {
             let hash = match leader.assignment {
                 IdAssignment::Hashed(hash) if !used.contains(&hash) => hash,
                 IdAssignment::Unassigned | IdAssignment::Plain if n == 0 && !leader.is_id_taken => {

@@ -57,7 +57,7 @@ impl LetterChanges {
 
 /// Returns the assignment of a file's id.
 pub(super) fn read_assignment(table: &LetterTable, n: u32) -> IdAssignment {
-    match (table.twins.get(&n), table.facts(n)) {
+    match (table.qualifiers.get(&n), table.facts(n)) {
         (Some(hash), _) => IdAssignment::Hashed(*hash),
         (None, Some(kept)) if kept.has_bit(LetterFacts::PLAIN) => IdAssignment::Plain,
         _ => IdAssignment::Unassigned,
@@ -230,7 +230,7 @@ impl GroupIndex {
             group::group_copies(&items)
         };
         for n in files {
-            table.twins.remove(n);
+            table.qualifiers.remove(n);
             let leader = table.facts(*n).map_or(*n, |kept| kept.leader);
             self.groups.remove(&leader);
         }
@@ -243,7 +243,7 @@ impl GroupIndex {
                 });
             }
             if let IdAssignment::Hashed(hash) = message.assignment {
-                table.twins.insert(message.leader, hash);
+                table.qualifiers.insert(message.leader, hash);
             }
             if message.members.len() > 1 {
                 self.groups.insert(message.leader, message.members.clone());

@@ -2,7 +2,7 @@ use super::*;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-use crate::model::{Draft, SignatureClaim, TWIN};
+use crate::model::{Draft, QUALIFIER, SignatureClaim};
 use crate::store::testing::traits::*;
 use crate::store::testing::{Book, Key};
 use crate::store::{AddressFit, Kind, PrepareContext, PreparedRecord, Signer, Store};

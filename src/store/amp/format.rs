@@ -6,7 +6,7 @@
 //!    was while its file cannot be parsed, and is gone only when the file is.
 //! 2. Ids are not signed, and anybody may write any file. So two files are one message only if they have equal content
 //!    under one id (mail to myself, in `inbox/` and `sent/`). Other content under the same id is another message, and
-//!    its id carries a hash ([`TWIN`](crate::model::TWIN)). So nothing that replaces a verified message inherits its
+//!    its id carries a hash ([`QUALIFIER`](crate::model::QUALIFIER)). So nothing that replaces a verified message inherits its
 //!    verdict. The first to arrive keeps the plain id; files are numbered and read in the order of their arrival. A
 //!    message that was never shown, because its signature is malformed or wrong, has no place to take.
 //! 3. Only a file in `sent/` makes a message mine. A file in `inbox/` that names me as its sender proves nothing.
@@ -471,7 +471,7 @@ impl FileFormat for AmpFormat {
         let (mut found, represented) = describe_message(
             &context.roster,
             parsed,
-            copies.twin_hash.as_ref(),
+            copies.qualifier.as_ref(),
             (to_me, from_me),
             stale,
         );
@@ -594,13 +594,13 @@ fn choose_primary_copy(table: &files::FileTable<AmpTableFacts>, members: &[u32])
 fn describe_message<'r>(
     roster: &Roster,
     parsed: AmpMessageRecord<'r>,
-    twin: Option<&[u8; 32]>,
+    qualifier: Option<&[u8; 32]>,
     (to_me, from_me): (bool, bool),
     stale: bool,
 ) -> (FoundMessage<'r>, Option<String>) {
     let AmpMessageRecord { stored, facts, claim } = parsed;
     // If another message had the id first, the id says nothing about recipients.
-    let several = AmpMulticast::from_stored(&stored, &facts).filter(|_| twin.is_none());
+    let several = AmpMulticast::from_stored(&stored, &facts).filter(|_| qualifier.is_none());
     let represented =
         several.as_ref().and_then(|several| several.find_representative(&facts.to, roster));
     let multicast = several.as_ref().and_then(|several| several.key_for(&facts.to));
@@ -608,8 +608,10 @@ fn describe_message<'r>(
     let parts = stored.attachments.iter().any(|a| filename::withheld_reason(a).is_none());
     let key = stored.idempotency_key.as_deref().filter(|_| from_me);
     let found = FoundMessage {
-        thread: thread.unwrap_or_else(|| begun_thread_id(&stored.id, twin).into_owned()).into(),
-        id: qualify_id(stored.id.clone(), twin),
+        thread: thread
+            .unwrap_or_else(|| begun_thread_id(&stored.id, qualifier).into_owned())
+            .into(),
+        id: qualify_id(stored.id.clone(), qualifier),
         to: facts.recipients.join(", ").into(),
         time: facts.time,
         to_me,

@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// The table's entry for the file of a message.
 pub(super) struct AmpSourceFile {
     file: StoreFile<AmpTableFacts>,
-    twin: Option<[u8; 32]>,
+    qualifier: Option<[u8; 32]>,
     /// The id under which the same signed bytes came earlier.
     replay_of: Option<String>,
 }
@@ -38,8 +38,9 @@ impl AmpStore {
     fn lookup_source_file(&self, n: u32) -> Result<AmpSourceFile, StoreError> {
         let file = self.find_file(n)?;
         let table = self.table.read();
-        let (twin, replay_of) = (table.twins.get(&n).copied(), find_replayed_id(&table, &file));
-        Ok(AmpSourceFile { file, twin, replay_of })
+        let (qualifier, replay_of) =
+            (table.qualifiers.get(&n).copied(), find_replayed_id(&table, &file));
+        Ok(AmpSourceFile { file, qualifier, replay_of })
     }
 
     /// Passes the message at a location to `use_it`, with the table's entry. A file that cannot be parsed is read again
@@ -109,8 +110,8 @@ impl AmpStore {
         );
         let note = self.describe_relay(&place.file.folder, stored, &facts);
         let message = Message {
-            id: qualify_id(stored.id.clone(), place.twin.as_ref()).into_owned(),
-            thread: Some(begun_thread_id(&stored.id, place.twin.as_ref()).into_owned()),
+            id: qualify_id(stored.id.clone(), place.qualifier.as_ref()).into_owned(),
+            thread: Some(begun_thread_id(&stored.id, place.qualifier.as_ref()).into_owned()),
             warnings: collect_warnings(
                 stored,
                 (&place.file.facts, place.replay_of.as_deref()),

@@ -11,8 +11,8 @@ use crate::store::engine::files::FileTable;
 
 /// Returns the thread that a message begins. If another message had the id first, the thread gets a hash: nobody enters
 /// a thread by using the id of its first message.
-pub(super) fn begun_thread_id<'a>(id: &'a str, twin: Option<&[u8; 32]>) -> Cow<'a, str> {
-    match twin {
+pub(super) fn begun_thread_id<'a>(id: &'a str, qualifier: Option<&[u8; 32]>) -> Cow<'a, str> {
+    match qualifier {
         None => id.into(),
         Some(hash) => {
             format!("{id}~{}", encode_hex(hash.first_chunk::<4>().unwrap_or(&[0; 4]))).into()

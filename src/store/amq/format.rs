@@ -229,8 +229,8 @@ impl FileFormat for AmqFormat {
 
     fn read_record(store: &AmqStore, at: &Location) -> Result<Record, StoreError> {
         let mut read = store.read_message_in(&store.find_file(at.source)?)?;
-        let twin = store.table.read().twins.get(&at.source).copied();
-        read.message.id = qualify_id(read.message.id, twin.as_ref()).into_owned();
+        let qualifier = store.table.read().qualifiers.get(&at.source).copied();
+        read.message.id = qualify_id(read.message.id, qualifier.as_ref()).into_owned();
         let parts =
             read.parts.iter().map(|(name, text)| Attachment::new(*name, text.len())).collect();
         Ok(Record { message: read.message, claim: read.claim, parts, ..Record::default() })
@@ -304,7 +304,8 @@ impl FileFormat for AmqFormat {
         pass.table.update_row(n, |_, facts| *facts = kept);
         let replaces = !same && before.is_some_and(|old| old.key == key);
         let ids = IdLookup { key: (0, key), is_same: same, replaces_other: replaces };
-        let twin = pass.find_copies(n, ids, |kept| kept.content == content, opened.bytes).twin_hash;
+        let qualifier =
+            pass.find_copies(n, ids, |kept| kept.content == content, opened.bytes).qualifier;
         let copies = self.find_copies(pass.table, n);
         let first = copies.first().map_or(n, |(_, first)| *first);
         if first != n {
@@ -326,7 +327,7 @@ impl FileFormat for AmqFormat {
             from: from.into(),
             to: shown.to.join(", ").into(),
             thread: shown.thread.unwrap_or_default().into(),
-            id: qualify_id(shown.id, twin.as_ref()),
+            id: qualify_id(shown.id, qualifier.as_ref()),
             time: shown.time,
             to_me,
             from_me,

@@ -178,7 +178,7 @@ impl AmqStore {
         let files: Vec<StoreFile<_>> = {
             let table = self.table.read();
             let found = table.files_with_key(0, secure_hash64(id.as_bytes())).into_iter();
-            let is_it = |n: &u32| model::qualify_id(id, table.twins.get(n)) == parent.id;
+            let is_it = |n: &u32| model::qualify_id(id, table.qualifiers.get(n)) == parent.id;
             found.filter(is_it).filter_map(|n| StoreFile::from_table(&table, n)).collect()
         };
         files.iter().find_map(|file| self.read_message_in(file).ok())

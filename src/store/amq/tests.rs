@@ -407,15 +407,15 @@ fn copies_are_one_message_and_other_bytes_another() {
     let mut books = Book::scanned(&bob);
     assert!(books.rejected.is_empty());
     let ids: Vec<&str> = books.messages.keys().map(|(_, id)| id.as_str()).collect();
-    let twin = ids.iter().find(|id| id.contains(model::TWIN)).unwrap().to_string();
-    assert_eq!(ids, ["m", &twin, "x", "y"]);
+    let namesake = ids.iter().find(|id| id.contains(model::QUALIFIER)).unwrap().to_string();
+    assert_eq!(ids, ["m", &namesake, "x", "y"]);
     assert_eq!(books.one("m").path.as_ref(), "agents/bob/inbox/new/z.md");
-    let kept = books.one(&twin);
+    let kept = books.one(&namesake);
     assert!(kept.to_me && kept.read == Some(false) && kept.path.ends_with("bob/inbox/new/m.md"));
     assert!(!books.one("y").from_me, "only what lies in my own folder is mine");
     assert!(!books.one("x").to_me && books.one("x").read.is_none());
     let read = MessageReader::read_record(&bob, &kept.at).unwrap().message;
-    assert_eq!((read.id, read.body.as_str()), (twin.clone(), "hi\n"));
+    assert_eq!((read.id, read.body.as_str()), (namesake.clone(), "hi\n"));
     let again = root.store("bob");
     assert!(again.restore_cursors(&bob.save_cursors()));
     assert!(Book::scanned(&again).messages.is_empty(), "a remount reads nothing");
@@ -427,7 +427,7 @@ fn copies_are_one_message_and_other_bytes_another() {
     // Without the copy that showed it, another copy shows it.
     std::fs::remove_file(root.path("agents/bob/inbox/new/m.md")).unwrap();
     books.scan(&bob, true);
-    assert!(!books.one(&twin).to_me);
+    assert!(!books.one(&namesake).to_me);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! Ids are unique by rule, but logs are copied: a fork holds the messages of its original thread, a worktree may hold a
 //! stale copy of a thread, and a broken writer may use an id twice. Each of them is a message of its own. The first one
-//! keeps the plain id, and a later one gets a hash ([`TWIN`](crate::model::TWIN)), which does not depend on other
+//! keeps the plain id, and a later one gets a hash ([`QUALIFIER`](crate::model::QUALIFIER)), which does not depend on other
 //! messages.
 
 use std::borrow::Cow;
@@ -12,7 +12,7 @@ use hashbrown::HashTable;
 use sha2::{Digest as _, Sha256};
 use twox_hash::XxHash3_64;
 
-use crate::model::{TWIN, encode_hex};
+use crate::model::{QUALIFIER, encode_hex};
 
 /// The holder of an id, in 24 bytes a message.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -70,8 +70,12 @@ impl<'a> AtsfIdInput<'a> {
         };
         match n {
             0 => Cow::Borrowed(self.id),
-            1 => Cow::Owned(format!("{}{TWIN}{}", self.id, digest(&[key, self.id]))),
-            _ => Cow::Owned(format!("{}{TWIN}{}", self.id, digest(&[key, self.id, self.content]))),
+            1 => Cow::Owned(format!("{}{QUALIFIER}{}", self.id, digest(&[key, self.id]))),
+            _ => Cow::Owned(format!(
+                "{}{QUALIFIER}{}",
+                self.id,
+                digest(&[key, self.id, self.content])
+            )),
         }
     }
 }
@@ -201,10 +205,10 @@ mod tests {
         let mut ids = AtsfIdTable::default();
         assert_eq!(claim(&mut ids, 1, 1, "a", "x").unwrap(), "a");
         assert_eq!(claim(&mut ids, 1, 1, "a", "x"), None);
-        let twin = claim(&mut ids, 1, 1, "a", "y").unwrap();
-        assert!(twin != "a" && plain_id(&twin) == "a");
+        let namesake = claim(&mut ids, 1, 1, "a", "y").unwrap();
+        assert!(namesake != "a" && plain_id(&namesake) == "a");
         let fork = claim(&mut ids, 2, 1, "a", "x").unwrap();
-        assert!(fork != twin && plain_id(&fork) == "a");
+        assert!(fork != namesake && plain_id(&fork) == "a");
         // A second read gives the same ids, also for another text.
         assert_eq!(claim(&mut ids, 1, 2, "a", "z").unwrap(), "a");
         assert_eq!(claim(&mut ids, 2, 2, "a", "x").unwrap(), fork);

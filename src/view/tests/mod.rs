@@ -19,8 +19,8 @@ use super::*;
 use crate::identity::{KeyError, Keyring, SignerRegistry};
 use crate::index::{self, IndexChanges};
 use crate::model::{
-    Attachment, Message, PublicKey, SignatureClaim, SignatureScope, SignedBytes, TWIN, Timestamp,
-    UnknownRecipient, Unsigned,
+    Attachment, Message, PublicKey, QUALIFIER, SignatureClaim, SignatureScope, SignedBytes,
+    Timestamp, UnknownRecipient, Unsigned,
 };
 use crate::outbox::{self, SigningKeys};
 use crate::store::testing::{Folder, Letter, Memory, Texts};

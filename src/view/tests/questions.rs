@@ -27,8 +27,8 @@ impl Bed {
     /// Returns the ids of the answers to a message of mine.
     fn answers(&self, id: &str) -> Vec<String> {
         let found = list_answers(&self.tree, self.ix("me", id)).unwrap();
-        let core = self.tree.index.read();
-        found.iter().map(|a| core.messages.id(core.messages.entry(a.ix))).collect()
+        let tables = self.tree.index.read();
+        found.iter().map(|a| tables.messages.id(tables.messages.entry(a.ix))).collect()
     }
 }
 

@@ -193,11 +193,11 @@ fn folders_know_the_folder_above() {
 #[test]
 fn two_messages_of_one_id_are_told_apart_by_the_hash_of_their_files() {
     let hash = "0f".repeat(32);
-    let mut twin = letter(&format!("00000001aaaa{TWIN}{hash}"), T0, &[("f", "twin")]);
-    twin.message.in_reply_to = Some(format!("p{TWIN}{hash}"));
+    let mut namesake = letter(&format!("00000001aaaa{QUALIFIER}{hash}"), T0, &[("f", "namesake")]);
+    namesake.message.in_reply_to = Some(format!("p{QUALIFIER}{hash}"));
     let mut nameless = letter("00000003aaaa", T0 + 1, &[]);
     nameless.message.from = None;
-    let b = bed(vec![store(vec![letter("00000001aaaa", T0, &[]), twin, nameless])]);
+    let b = bed(vec![store(vec![letter("00000001aaaa", T0, &[]), namesake, nameless])]);
     let full = format!("20260424T174203.000Z-bob@x-{hash}");
     // The store has these bytes of each message.
     let first = format!("20260424T174203.000Z-bob@x-{}", names::short_hash("half a letter", 64));
@@ -206,7 +206,7 @@ fn two_messages_of_one_id_are_told_apart_by_the_hash_of_their_files() {
         b.names("inbox"),
         [format!("{first}.txt"), format!("{full}.d"), format!("{full}.txt"), third.to_owned()]
     );
-    assert_eq!(b.cat(&format!("inbox/{full}.d/f")), "twin");
+    assert_eq!(b.cat(&format!("inbox/{full}.d/f")), "namesake");
     let text = b.cat(&format!("inbox/{full}.txt"));
     assert!(text.contains("In-Reply-To: <p@amp>\nMessage-ID: <00000001aaaa@amp>\n"), "{text}");
     assert!(b.cat(&format!("inbox/{third}")).starts_with("To: me\n"));
@@ -293,8 +293,8 @@ fn a_message_that_moves_to_another_thread_is_shown_there() {
     let b = bed(vec![store(letters)]);
     let find = |id: &str| b.tree.index().read().messages.find_message(0, "bob@x", id).unwrap();
     let thread = |id: &str| {
-        let core = b.tree.index().read();
-        core.threads.find_thread(&core.messages, 0, id).unwrap()
+        let tables = b.tree.index().read();
+        tables.threads.find_thread(&tables.messages, 0, id).unwrap()
     };
     let (ix, old) = (find("00000002aaaa"), thread("00000003aaaa"));
     let name = b.tree.names.message_name(ix);

@@ -115,8 +115,8 @@ fn a_thread_without_messages_goes_when_it_is_not_reported_and_gets_a_transcript_
     s.folder.lock().empty = vec![empty("a", 5), empty("b", 6)];
     let b = bed(vec![s]);
     let threads = ["a", "b"].map(|id| {
-        let core = b.tree.index().read();
-        core.threads.find_thread(&core.messages, 0, id).unwrap()
+        let tables = b.tree.index().read();
+        tables.threads.find_thread(&tables.messages, 0, id).unwrap()
     });
     b.stores[0].folder.lock().push(in_thread("00000001aaaa", "b", T0));
     b.stores[0].folder.lock().empty.clear();

@@ -77,7 +77,7 @@ fn no_permission_for_a_writer_is_told_at_once_and_granted_later() {
     two.has("a", &record("a", 0));
     two.write("b", &record("b", 0));
     one.has("b", &record("b", 0));
-    soon("they wait", || one.standing().waiting == 600);
+    soon("they wait", || one.health().waiting == 600);
     server.configure(&users("\"msgfs.team.a\", \"msgfs.team.c\""));
     server.reload();
     two.write("b", &record("b", 1));
@@ -95,9 +95,9 @@ fn what_the_server_refuses_is_not_told_while_it_is_away() {
     one.write("c", &record("c", 0));
     one.tells("may not publish as c");
     server.kill();
-    soon("it is not connected", || matches!(one.standing().state, LinkState::Waiting { .. }));
+    soon("it is not connected", || matches!(one.health().state, LinkState::Waiting { .. }));
     soon("only that is told", || !one.told("may not publish"));
-    assert_eq!(one.standing().waiting, 1);
+    assert_eq!(one.health().waiting, 1);
     server.run();
     one.tells("may not publish as c");
 }
@@ -319,7 +319,7 @@ fn credentials_of_an_operator_that_expire_and_are_renewed() {
     a.start();
     a.write("a", &record("a", 0));
     a.connected();
-    soon("they expire", || !matches!(a.standing().state, msgfs::link::LinkState::Connected { .. }));
+    soon("they expire", || !matches!(a.health().state, msgfs::link::LinkState::Connected { .. }));
     a.tells("expired");
     a.write("a", &record("a", 1));
     secret(&file, &creds(3600));

@@ -21,13 +21,13 @@ fn the_server_is_down_or_was_never_there() {
     let (a, b) = (Machine::of(&server), Machine::of(&server));
     a.write("a", &records("a", 0..7));
     soon("it waits", || {
-        let standing = a.standing();
-        matches!(standing.state, LinkState::Waiting { .. }) && standing.waiting == 7
+        let health = a.health();
+        matches!(health.state, LinkState::Waiting { .. }) && health.waiting == 7
     });
     a.tells("onnection refused");
     server.run();
     b.has("a", &records("a", 0..7));
-    soon("nothing waits", || a.standing().waiting == 0);
+    soon("nothing waits", || a.health().waiting == 0);
     for n in 1..4 {
         server.kill();
         a.write("a", &records("a", n * 7..n * 7 + 7));
@@ -197,7 +197,7 @@ fn the_server_has_no_room() {
     let (a, b) = (Machine::of(&server), Machine::of(&server));
     a.write("a", &records("a", 0..50));
     a.tells("is full");
-    soon("it says how many wait", || a.standing().waiting > 20);
+    soon("it says how many wait", || a.health().waiting > 20);
     let mut config = raw.admin("STREAM.INFO.MSGFS_team", &json!({}))["config"].clone();
     config["max_bytes"] = json!(-1);
     raw.admin("STREAM.UPDATE.MSGFS_team", &config);
@@ -218,7 +218,7 @@ fn two_daemons_on_one_folder() {
     fs::remove_dir_all(second.root.path()).unwrap();
     std::os::unix::fs::symlink(a.root.path(), second.root.path()).unwrap();
     second.start();
-    soon("the other one carries", || second.standing().by_another);
+    soon("the other one carries", || second.health().by_another);
     a.write("a", &records("a", 0..3));
     b.has("a", &records("a", 0..3));
     a.stop();
@@ -301,7 +301,7 @@ fn the_disk_is_full_while_appending() {
     a.write("a", &records("a", 0..2000));
     let kept = || msgfs::link::board::read_saved_health(&b.kept());
     soon("it is told", || {
-        let why = kept().map(|standing| standing.state);
+        let why = kept().map(|health| health.state);
         matches!(why, Some(LinkState::Waiting { why, .. }) if why.contains("log-a.jsonl"))
     });
     let full = b.read("a");

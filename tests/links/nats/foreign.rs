@@ -64,7 +64,7 @@ fn messages_that_are_no_lines_are_refused_and_counted() {
         raw.publish(b"msgfs.team.a", "", headers.as_bytes(), good.as_bytes());
         sent += 1;
     }
-    soon("each is refused", || a.standing().refused == sent && b.standing().refused == sent);
+    soon("each is refused", || a.health().refused == sent && b.health().refused == sent);
     b.tells("is refused");
     // The writer continues, here and after a restart.
     a.write("a", &record("a", 1));

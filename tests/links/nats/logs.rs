@@ -31,8 +31,8 @@ fn lines_arrive_byte_for_byte_in_both_directions_and_at_a_late_joiner() {
     late.has("b", &records("b", 0..20));
     b.has("c", odd);
     assert_eq!(server.raw().messages(), 741);
-    assert_eq!(a.standing().refused + b.standing().refused + late.standing().refused, 0);
-    soon("nothing waits", || a.standing().waiting == 0);
+    assert_eq!(a.health().refused + b.health().refused + late.health().refused, 0);
+    soon("nothing waits", || a.health().waiting == 0);
 }
 
 /// S453: a log is cut, compacted or written anew here, also while its lines are on their way back from the server. The
@@ -256,7 +256,7 @@ fn what_is_too_long_junk_or_not_the_writers_stays_here() {
     a.write("a", &(record("a", 0) + &junk + &records("a", 1..3)));
     b.has("a", &records("a", 0..3));
     a.tells("stays on this machine");
-    assert_eq!(a.standing().refused, 5, "{:?}", a.standing());
+    assert_eq!(a.health().refused, 5, "{:?}", a.health());
     a.write("a", &(junk.clone() + &record("a", 3)));
     b.has("a", &records("a", 0..4));
     a.restart();
@@ -284,7 +284,7 @@ fn a_log_that_is_a_symlink_a_fifo_or_a_folder() {
         a.write(writer, &record(writer, 1));
     }
     b.has("ok", &record("ok", 1));
-    soon("three are refused", || b.standing().refused == 3);
+    soon("three are refused", || b.health().refused == 3);
     b.tells("log-x.jsonl");
     b.write("own", &record("own", 1));
     a.has("own", &record("own", 1));

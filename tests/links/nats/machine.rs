@@ -149,20 +149,20 @@ impl Machine {
         let start = std::time::Instant::now();
         while self.read(writer) != text {
             if start.elapsed() > crate::PATIENCE {
-                assert_eq!(self.read(writer), text, "{:?}", self.standing());
+                assert_eq!(self.read(writer), text, "{:?}", self.health());
             }
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
     }
 
-    pub(crate) fn standing(&self) -> LinkHealth {
+    pub(crate) fn health(&self) -> LinkHealth {
         self.link.as_ref().unwrap().board.health()
     }
 
     #[track_caller]
     pub(crate) fn connected(&self) {
         soon("the link is connected", || {
-            matches!(self.standing().state, LinkState::Connected { .. })
+            matches!(self.health().state, LinkState::Connected { .. })
         });
     }
 
@@ -174,12 +174,12 @@ impl Machine {
 
     /// Returns true if the link reports this.
     pub(crate) fn told(&self, what: &str) -> bool {
-        let standing = self.standing();
-        let why = match &standing.state {
+        let health = self.health();
+        let why = match &health.state {
             LinkState::Waiting { why, .. } | LinkState::Stopped { why } => why.as_str(),
             _ => "",
         };
-        why.contains(what) || standing.notes.iter().any(|note| note.contains(what))
+        why.contains(what) || health.notes.iter().any(|note| note.contains(what))
     }
 }
 

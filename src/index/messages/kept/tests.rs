@@ -35,11 +35,11 @@ fn found(id: &str, origin: Option<Kind>) -> FoundMessage<'static> {
     }
 }
 
-fn report(core: &mut IndexTables, store: usize, id: &str) -> Option<MsgIx> {
+fn report(tables: &mut IndexTables, store: usize, id: &str) -> Option<MsgIx> {
     let origin = (store == KEEPER).then_some(Kind::Claude);
-    match core.insert_message(store, &found(id, origin)) {
+    match tables.insert_message(store, &found(id, origin)) {
         InsertOutcome::New(ix) => {
-            core.admit_message(ix);
+            tables.admit_message(ix);
             Some(ix)
         }
         InsertOutcome::Updated(ix, _) => Some(ix),
@@ -48,21 +48,22 @@ fn report(core: &mut IndexTables, store: usize, id: &str) -> Option<MsgIx> {
 }
 
 /// Begins and ends a rescan of the source of a store that finds nothing.
-fn lose(core: &mut IndexTables, store: usize) {
+fn lose(tables: &mut IndexTables, store: usize) {
     let source = SourceId::new(store, 1);
-    core.messages.mark_stale_copies(|of| of == source, true);
-    let mut gone: Vec<MsgIx> = core
+    tables.messages.mark_stale_copies(|of| of == source, true);
+    let mut gone: Vec<MsgIx> = tables
         .messages
         .live_messages()
-        .filter(|ix| core.messages.entry(*ix).source() == source)
+        .filter(|ix| tables.messages.entry(*ix).source() == source)
         .collect();
-    core.dismiss_gone(&mut gone);
-    core.messages.drop_stale_copies(|of| of == source);
+    tables.dismiss_gone(&mut gone);
+    tables.messages.drop_stale_copies(|of| of == source);
 }
 
-fn live(core: &IndexTables) -> Vec<(usize, u64)> {
-    let entry = |ix| core.messages.entry(ix);
-    core.messages
+fn live(tables: &IndexTables) -> Vec<(usize, u64)> {
+    let entry = |ix| tables.messages.entry(ix);
+    tables
+        .messages
         .live_messages()
         .map(|ix| (entry(ix).store(), entry(ix).location().offset))
         .collect()
@@ -71,37 +72,37 @@ fn live(core: &IndexTables) -> Vec<(usize, u64)> {
 #[test]
 fn the_own_store_counts_in_whatever_order_both_are_read() {
     for order in [[OWN, KEEPER], [KEEPER, OWN]] {
-        let mut core = both();
+        let mut tables = both();
         for store in order {
-            report(&mut core, store, "m");
-            assert_eq!(core.messages.live_messages().count(), 1);
+            report(&mut tables, store, "m");
+            assert_eq!(tables.messages.live_messages().count(), 1);
         }
-        assert_eq!(live(&core), [(OWN, 0)], "{order:?}");
-        let ix = core.messages.live_messages().next().unwrap();
+        assert_eq!(live(&tables), [(OWN, 0)], "{order:?}");
+        let ix = tables.messages.live_messages().next().unwrap();
         let (before, thread) =
-            (core.messages.entry(ix).identity(), core.messages.entry(ix).thread());
-        assert!(!core.messages.is_kept(core.messages.entry(ix)));
-        lose(&mut core, OWN);
-        assert_eq!(live(&core), [(KEEPER, 1000)], "the kept one stands in");
-        let entry = core.messages.entry(ix);
+            (tables.messages.entry(ix).identity(), tables.messages.entry(ix).thread());
+        assert!(!tables.messages.is_kept(tables.messages.entry(ix)));
+        lose(&mut tables, OWN);
+        assert_eq!(live(&tables), [(KEEPER, 1000)], "the kept one stands in");
+        let entry = tables.messages.entry(ix);
         assert_eq!((entry.identity(), entry.thread()), (before, thread));
-        assert!(core.messages.is_kept(entry));
-        assert_eq!(core.messages.key_parts(entry), ["claude", "agent", "m"]);
+        assert!(tables.messages.is_kept(entry));
+        assert_eq!(tables.messages.key_parts(entry), ["claude", "agent", "m"]);
         // It comes back.
-        assert_eq!(report(&mut core, OWN, "m"), Some(ix));
-        assert_eq!(live(&core), [(OWN, 0)]);
+        assert_eq!(report(&mut tables, OWN, "m"), Some(ix));
+        assert_eq!(live(&tables), [(OWN, 0)]);
         // The keeping store loses it, and then its own.
-        lose(&mut core, KEEPER);
-        assert_eq!(live(&core), [(OWN, 0)]);
-        lose(&mut core, OWN);
-        assert_eq!(live(&core), []);
+        lose(&mut tables, KEEPER);
+        assert_eq!(live(&tables), [(OWN, 0)]);
+        lose(&mut tables, OWN);
+        assert_eq!(live(&tables), []);
     }
 }
 
 #[test]
 fn a_kept_message_is_the_same_without_its_own_store() {
-    let mut core = both();
-    report(&mut core, OWN, "m");
+    let mut tables = both();
+    report(&mut tables, OWN, "m");
     // The keeping store also has messages of its own, by the same role and id.
     let mut alone = tables_of(vec![info(Kind::Samp), info(Kind::Atsf)]);
     let own = FoundMessage { thread: "other".into(), ..found("m", None) };
@@ -110,12 +111,12 @@ fn a_kept_message_is_the_same_without_its_own_store() {
     assert_ne!(own, kept);
     assert!(alone.messages.is_kept(alone.messages.entry(kept)));
     assert!(!alone.messages.is_kept(alone.messages.entry(own)));
-    let identity = |core: &IndexTables, ix: MsgIx| {
-        let entry = core.messages.entry(ix);
-        (entry.identity(), core.threads.thread_identity(&core.messages, entry.thread()))
+    let identity = |tables: &IndexTables, ix: MsgIx| {
+        let entry = tables.messages.entry(ix);
+        (entry.identity(), tables.threads.thread_identity(&tables.messages, entry.thread()))
     };
-    let first = core.messages.live_messages().next().unwrap();
-    assert_eq!(identity(&alone, kept), identity(&core, first));
+    let first = tables.messages.live_messages().next().unwrap();
+    assert_eq!(identity(&alone, kept), identity(&tables, first));
     assert_eq!(alone.messages.key_parts(alone.messages.entry(kept)), ["claude", "agent", "m"]);
     // A rescan finds it again.
     assert_eq!(report(&mut alone, KEEPER, "m"), Some(kept));
@@ -124,26 +125,27 @@ fn a_kept_message_is_the_same_without_its_own_store() {
 #[test]
 fn of_several_stores_of_a_kind_the_one_that_has_the_message_counts() {
     let second = StoreInfo { kind: Kind::Claude, ..StoreInfo::with_name("second") };
-    let mut core = tables_of(vec![info(Kind::Claude), info(Kind::Atsf), second]);
-    report(&mut core, 2, "m");
-    assert_eq!(report(&mut core, KEEPER, "m"), None);
-    report(&mut core, KEEPER, "only kept");
-    let names = core.messages.live_messages().map(|ix| core.messages.entry(ix));
-    let names: Vec<String> = names.map(|entry| core.messages.key_parts(entry)[0].clone()).collect();
+    let mut tables = tables_of(vec![info(Kind::Claude), info(Kind::Atsf), second]);
+    report(&mut tables, 2, "m");
+    assert_eq!(report(&mut tables, KEEPER, "m"), None);
+    report(&mut tables, KEEPER, "only kept");
+    let names = tables.messages.live_messages().map(|ix| tables.messages.entry(ix));
+    let names: Vec<String> =
+        names.map(|entry| tables.messages.key_parts(entry)[0].clone()).collect();
     assert_eq!(names, ["second", "claude"]);
 }
 
 #[test]
 fn messages_of_which_one_store_has_more_are_all_there() {
-    let mut core = both();
+    let mut tables = both();
     for (store, ids) in [(OWN, ["a", "b"]), (KEEPER, ["b", "c"])] {
         for id in ids {
-            report(&mut core, store, id);
+            report(&mut tables, store, id);
         }
     }
-    let mut places = live(&core);
+    let mut places = live(&tables);
     places.sort_unstable();
     assert_eq!(places, [(OWN, 0), (OWN, 0), (KEEPER, 1000)]);
-    lose(&mut core, OWN);
-    assert_eq!(live(&core), [(KEEPER, 1000), (KEEPER, 1000)]);
+    lose(&mut tables, OWN);
+    assert_eq!(live(&tables), [(KEEPER, 1000), (KEEPER, 1000)]);
 }

@@ -53,14 +53,14 @@ impl LoggedRecord {
     }
 }
 
-fn tables() -> IndexTables {
+fn new_tables() -> IndexTables {
     tables_of(vec![StoreInfo::with_name("samp")])
 }
 
-fn insert(core: &mut IndexTables, record: &LoggedRecord, offset: usize) -> Option<MsgIx> {
-    match core.insert_message(0, &record.found(offset)) {
+fn insert(tables: &mut IndexTables, record: &LoggedRecord, offset: usize) -> Option<MsgIx> {
+    match tables.insert_message(0, &record.found(offset)) {
         InsertOutcome::New(ix) => {
-            core.admit_message(ix);
+            tables.admit_message(ix);
             Some(ix)
         }
         _ => None,
@@ -88,16 +88,16 @@ fn apply_rule(live: &BTreeMap<MsgIx, LoggedRecord>) -> BTreeMap<MsgIx, Option<Ms
 }
 
 #[track_caller]
-fn check(core: &IndexTables, live: &BTreeMap<MsgIx, LoggedRecord>) {
+fn check(tables: &IndexTables, live: &BTreeMap<MsgIx, LoggedRecord>) {
     for (ix, primary) in apply_rule(live) {
         let record = &live[&ix];
-        assert_eq!(core.messages.find_original(ix), primary.filter(|p| *p != ix), "{record:?}");
+        assert_eq!(tables.messages.find_original(ix), primary.filter(|p| *p != ix), "{record:?}");
         let shared = primary.and(record.key).map(|(key, _)| format!("{key:016x}"));
-        assert_eq!(core.messages.shared_id(ix), shared, "{record:?} in {live:?}");
+        assert_eq!(tables.messages.shared_id(ix), shared, "{record:?} in {live:?}");
         let together = |other: &MsgIx| apply_rule(live)[other] == primary && primary.is_some();
         let all: Vec<MsgIx> = live.keys().copied().filter(together).collect();
         let all = if primary.is_some() { all } else { vec![ix] };
-        assert_eq!(core.messages.records_of_message(ix), all);
+        assert_eq!(tables.messages.records_of_message(ix), all);
     }
 }
 
@@ -118,45 +118,45 @@ proptest! {
     /// Records come and go, in one batch or in many.
     #[test]
     fn the_rule_holds_whatever_comes_and_goes(all in records(), gone in prop::collection::vec(0usize..24, 0..8)) {
-        let (mut core, mut live) = (tables(), BTreeMap::new());
+        let (mut tables, mut live) = (new_tables(), BTreeMap::new());
         for (n, (record, settles)) in all.iter().enumerate() {
-            if let Some(ix) = insert(&mut core, record, n) {
+            if let Some(ix) = insert(&mut tables, record, n) {
                 live.insert(ix, record.clone());
             }
             if *settles {
-                core.settle_multicasts();
-                check(&core, &live);
+                tables.settle_multicasts();
+                check(&tables, &live);
             }
         }
-        core.settle_multicasts();
-        check(&core, &live);
+        tables.settle_multicasts();
+        check(&tables, &live);
         for n in gone {
             let Some(ix) = live.keys().nth(n).copied() else { continue };
-            core.dismiss_gone(&mut vec![ix]);
+            tables.dismiss_gone(&mut vec![ix]);
             live.remove(&ix);
-            let shown = |core: &IndexTables| {
-                let messages = &core.messages;
+            let shown = |tables: &IndexTables| {
+                let messages = &tables.messages;
                 let ids = live.keys().map(|ix| (messages.shown_id(*ix), messages.find_original(*ix)));
                 ids.collect::<Vec<_>>()
             };
-            let before = shown(&core);
-            let told = core.settle_multicasts();
-            let after = shown(&core);
+            let before = shown(&tables);
+            let told = tables.settle_multicasts();
+            let after = shown(&tables);
             for ((ix, before), after) in live.keys().zip(before).zip(after) {
                 prop_assert!(before == after || told.contains(ix), "a change is told");
             }
-            check(&core, &live);
+            check(&tables, &live);
         }
-        let list = core.messages.multicasts.as_table().clone();
-        let read = MulticastTable::from_table(list, &core.messages.known).unwrap();
-        prop_assert_eq!(read.by_key, core.messages.multicasts.by_key.clone());
+        let list = tables.messages.multicasts.as_table().clone();
+        let read = MulticastTable::from_table(list, &tables.messages.known).unwrap();
+        prop_assert_eq!(read.by_key, tables.messages.multicasts.by_key.clone());
     }
 }
 
 /// Records that answer different ids are one message as soon as these ids are those of records of one message.
 #[test]
 fn records_may_answer_the_records_of_one_message() {
-    let mut core = tables();
+    let mut tables = new_tables();
     let answer = |id, answers| LoggedRecord {
         writer: true,
         id,
@@ -168,50 +168,51 @@ fn records_may_answer_the_records_of_one_message() {
         |id| LoggedRecord { writer: false, id, to_me: false, key: Some((2, 0)), answers: None };
     let all = [answer(10, 2), answer(11, 3), answer(12, 2), answer(13, 4)];
     let all: Vec<MsgIx> =
-        all.iter().enumerate().map(|(n, r)| insert(&mut core, r, n).unwrap()).collect();
-    core.settle_multicasts();
-    let copies =
-        |core: &IndexTables| all.iter().map(|ix| core.messages.is_copy(*ix)).collect::<Vec<_>>();
-    assert_eq!(copies(&core), [false, false, true, false]);
-    insert(&mut core, &question(3), 8).unwrap();
-    insert(&mut core, &question(2), 9).unwrap();
-    assert!(core.settle_multicasts().contains(&all[1]));
-    assert_eq!(copies(&core), [false, true, true, false]);
-    let question = core.messages.find_message(0, "zed", &format!("{:016x}", 3)).unwrap();
-    core.dismiss_gone(&mut vec![question]);
-    core.settle_multicasts();
-    assert_eq!(copies(&core), [false, false, true, false]);
+        all.iter().enumerate().map(|(n, r)| insert(&mut tables, r, n).unwrap()).collect();
+    tables.settle_multicasts();
+    let copies = |tables: &IndexTables| {
+        all.iter().map(|ix| tables.messages.is_copy(*ix)).collect::<Vec<_>>()
+    };
+    assert_eq!(copies(&tables), [false, false, true, false]);
+    insert(&mut tables, &question(3), 8).unwrap();
+    insert(&mut tables, &question(2), 9).unwrap();
+    assert!(tables.settle_multicasts().contains(&all[1]));
+    assert_eq!(copies(&tables), [false, true, true, false]);
+    let question = tables.messages.find_message(0, "zed", &format!("{:016x}", 3)).unwrap();
+    tables.dismiss_gone(&mut vec![question]);
+    tables.settle_multicasts();
+    assert_eq!(copies(&tables), [false, false, true, false]);
 }
 
 #[test]
 fn a_record_is_small_and_a_store_without_such_messages_pays_nothing() {
     assert_eq!(size_of::<MulticastRecord>(), 32);
-    let mut core = tables();
+    let mut tables = new_tables();
     let plain = LoggedRecord { writer: true, id: 1, to_me: true, key: None, answers: None };
-    let ix = insert(&mut core, &plain, 0).unwrap();
-    assert!(core.settle_multicasts().is_empty() && core.messages.multicasts.is_empty());
-    assert_eq!(core.messages.multicasts.list.capacity(), 0);
-    assert_eq!(core.messages.shown_id(ix), format!("{:016x}", 1));
+    let ix = insert(&mut tables, &plain, 0).unwrap();
+    assert!(tables.settle_multicasts().is_empty() && tables.messages.multicasts.is_empty());
+    assert_eq!(tables.messages.multicasts.list.capacity(), 0);
+    assert_eq!(tables.messages.shown_id(ix), format!("{:016x}", 1));
 }
 
 /// Many records of one message, or of many that claim the same first record, take little time.
 #[test]
 fn a_crowd_of_records_takes_no_square_of_time() {
     for digests in [1, 20_000] {
-        let mut core = tables();
+        let mut tables = new_tables();
         let start = std::time::Instant::now();
         for n in 0..20_000usize {
             let key = Some((0, n as u64 % digests));
             let record =
                 LoggedRecord { writer: true, id: n as u64 + 1, to_me: false, key, answers: None };
-            insert(&mut core, &record, n).unwrap();
+            insert(&mut tables, &record, n).unwrap();
         }
-        core.settle_multicasts();
-        let all: Vec<MsgIx> = core.messages.live_messages().collect();
-        core.dismiss_gone(&mut all[..all.len() / 2].to_vec());
-        core.settle_multicasts();
-        let shown = all.iter().filter(|ix| core.messages.entry(**ix).is_live());
-        let shown = shown.filter(|ix| !core.messages.is_copy(**ix)).count();
+        tables.settle_multicasts();
+        let all: Vec<MsgIx> = tables.messages.live_messages().collect();
+        tables.dismiss_gone(&mut all[..all.len() / 2].to_vec());
+        tables.settle_multicasts();
+        let shown = all.iter().filter(|ix| tables.messages.entry(**ix).is_live());
+        let shown = shown.filter(|ix| !tables.messages.is_copy(**ix)).count();
         assert_eq!(shown, if digests == 1 { 1 } else { 10_000 });
         assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
     }

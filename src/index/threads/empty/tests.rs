@@ -10,19 +10,19 @@ fn empty(id: &str, secs: i64) -> EmptyThread {
 }
 
 fn folders(index: &Index) -> Vec<String> {
-    let core = index.read();
-    let mut all: Vec<String> = core
+    let tables = index.read();
+    let mut all: Vec<String> = tables
         .threads
         .thread_folders(false)
-        .map(|t| core.threads.thread_id(&core.messages, t).0.to_owned())
+        .map(|t| tables.threads.thread_id(&tables.messages, t).0.to_owned())
         .collect();
     all.sort();
     all
 }
 
 fn find(index: &Index, id: &str) -> ThreadIx {
-    let core = index.read();
-    core.threads.find_thread(&core.messages, 0, id).unwrap()
+    let tables = index.read();
+    tables.threads.find_thread(&tables.messages, 0, id).unwrap()
 }
 
 #[test]
@@ -74,6 +74,6 @@ fn they_have_a_folder_as_long_as_the_store_reports_them() {
     let index = bed.open();
     assert_eq!(folders(&index), ["a", "bare", "next"]);
     let bare = find(&index, "bare");
-    let core = index.read();
-    assert_eq!(core.threads.thread_identity(&core.messages, bare), identity);
+    let tables = index.read();
+    assert_eq!(tables.threads.thread_identity(&tables.messages, bare), identity);
 }

@@ -11,7 +11,7 @@ use crate::index::messages::{ReplyLink, SignatureKind, StoreInfo};
 use crate::index::tables::InsertOutcome;
 use crate::index::testing::{message, tables_of, with_stores};
 use crate::index::{IndexTables, snapshot};
-use crate::model::{PublicKey, TWIN, Timestamp};
+use crate::model::{PublicKey, QUALIFIER, Timestamp};
 
 /// A message of the model.
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ struct State {
 
 const KEY: PublicKey = PublicKey([7; 32]);
 
-fn core() -> IndexTables {
+fn new_tables() -> IndexTables {
     let info = |name: &str, links| StoreInfo { links, ..StoreInfo::with_name(name) };
     tables_of(vec![info("plain", false), info("linked", true)])
 }
@@ -59,7 +59,7 @@ fn plain(number: u8) -> String {
 }
 
 struct World {
-    core: IndexTables,
+    tables: IndexTables,
     plans: Vec<Plan>,
     /// The state of each message that has arrived.
     states: BTreeMap<usize, State>,
@@ -71,8 +71,8 @@ impl World {
     fn found(&self, n: usize) -> FoundMessage<'static> {
         let plan = &self.plans[n];
         let first = self.plans.iter().position(|p| p.number == plan.number) == Some(n);
-        let twin = if first { String::new() } else { format!("{TWIN}{n}") };
-        let id = plain(plan.number) + &twin;
+        let namesake = if first { String::new() } else { format!("{QUALIFIER}{n}") };
+        let id = plain(plan.number) + &namesake;
         let own = plan.subject.map_or_else(|| id.clone(), |s| format!("subject {s}"));
         let mut found = message(["foo", "bar"][n % 2], &id, i64::from(plan.secs));
         found.thread = own.into();
@@ -83,11 +83,11 @@ impl World {
 
     fn come(&mut self, n: usize) {
         let found = self.found(n);
-        match self.core.insert_message(1, &found) {
+        match self.tables.insert_message(1, &found) {
             InsertOutcome::New(ix) => {
                 self.at.insert(n, ix);
                 self.states.entry(n).or_default();
-                self.core.admit_message(ix);
+                self.tables.admit_message(ix);
             }
             InsertOutcome::Updated(..) => {}
             other => panic!("{other:?}"),
@@ -101,13 +101,13 @@ impl World {
             Step::Refuse(n) => {
                 let Some(state) = self.states.get_mut(n) else { return };
                 *state = State { refused: true, ..*state };
-                self.core.withhold_message(self.at[n]);
-                let core = &mut self.core;
-                core.threads.queue_relink(&core.messages, self.at[n]);
+                self.tables.withhold_message(self.at[n]);
+                let tables = &mut self.tables;
+                tables.threads.queue_relink(&tables.messages, self.at[n]);
             }
             Step::Go(n) => {
                 if let Some(ix) = self.at.get(n) {
-                    self.core.dismiss_gone(&mut vec![*ix]);
+                    self.tables.dismiss_gone(&mut vec![*ix]);
                 }
             }
             Step::Answer(n, answers) => {
@@ -129,17 +129,17 @@ impl World {
         let ix = self.at[&n];
         let (sig, key) =
             if valid { (SignatureKind::Valid, Some(KEY)) } else { (SignatureKind::None, None) };
-        self.core.accept_signature(ix, sig, key, valid);
+        self.tables.accept_signature(ix, sig, key, valid);
     }
 
     /// Relinks, and asserts that it returns every message that a view may have shown in another thread.
     fn relink(&mut self) {
         let before: Vec<ThreadIx> =
-            self.core.messages.all_entries().map(|(_, e)| e.thread()).collect();
-        let moved = self.core.relink_threads();
+            self.tables.messages.all_entries().map(|(_, e)| e.thread()).collect();
+        let moved = self.tables.relink_threads();
         let mut expected = Vec::new();
-        for (ix, old) in self.core.messages.messages_since(0).zip(before) {
-            let entry = self.core.messages.entry(ix);
+        for (ix, old) in self.tables.messages.messages_since(0).zip(before) {
+            let entry = self.tables.messages.entry(ix);
             if entry.thread() != old && entry.is_live() {
                 expected.push((ix, old));
             }
@@ -152,10 +152,10 @@ impl World {
     fn reload(&mut self) {
         self.relink();
         let path = self.dir.path().join("index");
-        snapshot::save(&path, "", &self.core, &[], MarkCheckpoint::default(), BTreeMap::new())
+        snapshot::save(&path, "", &self.tables, &[], MarkCheckpoint::default(), BTreeMap::new())
             .unwrap();
-        let stores = self.core.messages.names().stores().to_vec();
-        self.core = with_stores(snapshot::load(&path, "", true, 0).unwrap().core, stores);
+        let stores = self.tables.messages.names().stores().to_vec();
+        self.tables = with_stores(snapshot::load(&path, "", true, 0).unwrap().tables, stores);
     }
 
     // --- the model ---
@@ -191,34 +191,34 @@ impl World {
     }
 
     fn check(&self) {
-        let core = &self.core;
+        let tables = &self.tables;
         for (n, ix) in &self.at {
-            let entry = core.messages.entry(*ix);
-            let (thread, store) = core.threads.thread_id(&core.messages, entry.thread());
+            let entry = tables.messages.entry(*ix);
+            let (thread, store) = tables.threads.thread_id(&tables.messages, entry.thread());
             assert_eq!((thread, store), (&*self.found(self.root(*n)).thread, 1), "message {n}");
-            assert_eq!(self.core.find_id(1, &plain(self.plans[*n].number)), {
+            assert_eq!(self.tables.find_id(1, &plain(self.plans[*n].number)), {
                 self.meant(self.plans[*n].number).map(|n| self.at[&n])
             });
-            let answers = core.messages.links().get(*ix).and_then(ReplyLink::answers);
-            let answers = answers.map(|id| core.messages.names().text(id).to_owned());
+            let answers = tables.messages.links().get(*ix).and_then(ReplyLink::answers);
+            let answers = answers.map(|id| tables.messages.names().text(id).to_owned());
             assert_eq!(answers, self.plans[*n].answers.map(plain));
         }
-        for thread in self.core.threads.threads_since(0) {
-            let entries = self.core.messages.all_entries();
+        for thread in self.tables.threads.threads_since(0) {
+            let entries = self.tables.messages.all_entries();
             let members: BTreeSet<MsgIx> =
                 entries.filter(|(_, e)| e.thread() == thread).map(|(ix, _)| ix).collect();
-            let chain: Vec<MsgIx> = core.threads.thread_chain(&core.messages, thread).collect();
+            let chain: Vec<MsgIx> = tables.threads.thread_chain(&tables.messages, thread).collect();
             assert_eq!(chain.len(), members.len());
             assert_eq!(chain.into_iter().collect::<BTreeSet<_>>(), members);
-            let live = members.iter().any(|ix| self.core.messages.entry(*ix).is_live());
-            assert_eq!(self.core.threads.is_thread_visible(thread, true), live);
-            assert_eq!(self.core.threads.is_thread_visible(thread, false), live);
+            let live = members.iter().any(|ix| self.tables.messages.entry(*ix).is_live());
+            assert_eq!(self.tables.threads.is_thread_visible(thread, true), live);
+            assert_eq!(self.tables.threads.is_thread_visible(thread, false), live);
         }
-        let live = self.core.messages.live_messages().count();
-        assert_eq!(self.core.marks.unread_count(), live);
-        assert_eq!(self.core.messages.lists().messages_to_me().count(), live);
-        let list = core.messages.lists().sorted_to_me();
-        assert!(list.is_sorted_by(|a, b| core.messages.compare_order(*a, *b).is_lt()));
+        let live = self.tables.messages.live_messages().count();
+        assert_eq!(self.tables.marks.unread_count(), live);
+        assert_eq!(self.tables.messages.lists().messages_to_me().count(), live);
+        let list = tables.messages.lists().sorted_to_me();
+        assert!(list.is_sorted_by(|a, b| tables.messages.compare_order(*a, *b).is_lt()));
     }
 }
 
@@ -252,7 +252,7 @@ proptest! {
     ) {
         let dir = tempfile::tempdir().unwrap();
         let (states, at) = (BTreeMap::new(), BTreeMap::new());
-        let mut world = World { core: core(), plans, states, at, dir };
+        let mut world = World { tables: new_tables(), plans, states, at, dir };
         for step in &steps {
             world.step(step);
             if matches!(step, Step::Relink | Step::Reload) {
@@ -267,50 +267,51 @@ proptest! {
 #[test]
 fn a_long_chain_is_followed_to_its_end_whichever_end_comes_first() {
     for backwards in [false, true] {
-        let mut core = core();
+        let mut tables = new_tables();
         let numbers: Vec<u32> =
             if backwards { (0..5000).rev().collect() } else { (0..5000).collect() };
         for (count, n) in numbers.into_iter().enumerate() {
             let mut found = message("foo", &format!("m{n:05}"), i64::from(n));
             found.in_reply_to = n.checked_sub(1).map(|p| Cow::Owned(format!("m{p:05}")));
-            let InsertOutcome::New(ix) = core.insert_message(1, &found) else {
+            let InsertOutcome::New(ix) = tables.insert_message(1, &found) else {
                 panic!("{n} is known")
             };
-            core.trust.note_signature(&mut core.messages, ix, SignatureKind::Valid, Some(KEY));
-            core.admit_message(ix);
+            tables.trust.note_signature(&mut tables.messages, ix, SignatureKind::Valid, Some(KEY));
+            tables.admit_message(ix);
             if count % 1000 == 0 {
-                core.relink_threads();
+                tables.relink_threads();
             }
         }
-        core.relink_threads();
-        let root = core.threads.find_thread(&core.messages, 1, "m00000").unwrap();
-        assert_eq!(core.threads.thread_messages(&core.messages, root).len(), 5000);
-        assert_eq!(core.threads.visible_threads(true).collect::<Vec<_>>(), [root]);
+        tables.relink_threads();
+        let root = tables.threads.find_thread(&tables.messages, 1, "m00000").unwrap();
+        assert_eq!(tables.threads.thread_messages(&tables.messages, root).len(), 5000);
+        assert_eq!(tables.threads.visible_threads(true).collect::<Vec<_>>(), [root]);
     }
 }
 
 #[test]
 fn a_store_with_thread_ids_may_name_another_thread() {
-    let mut core = core();
+    let mut tables = new_tables();
     let mut found = message("foo", "a", 5);
-    let InsertOutcome::New(ix) = core.insert_message(0, &found) else { panic!("it is known") };
-    core.admit_message(ix);
-    assert!(core.relink_threads().is_empty());
-    let old = core.messages.entry(ix).thread();
+    let InsertOutcome::New(ix) = tables.insert_message(0, &found) else { panic!("it is known") };
+    tables.admit_message(ix);
+    assert!(tables.relink_threads().is_empty());
+    let old = tables.messages.entry(ix).thread();
     found.thread = "b".into();
-    assert!(matches!(core.insert_message(0, &found), InsertOutcome::Updated(..)));
-    assert_eq!(core.relink_threads(), [(ix, old)]);
-    let new = core.threads.find_thread(&core.messages, 0, "b").unwrap();
+    assert!(matches!(tables.insert_message(0, &found), InsertOutcome::Updated(..)));
+    assert_eq!(tables.relink_threads(), [(ix, old)]);
+    let new = tables.threads.find_thread(&tables.messages, 0, "b").unwrap();
     assert_eq!(
         (
-            core.threads.thread_messages(&core.messages, old),
-            core.threads.thread_messages(&core.messages, new)
+            tables.threads.thread_messages(&tables.messages, old),
+            tables.threads.thread_messages(&tables.messages, new)
         ),
         (vec![], vec![ix])
     );
     assert!(
-        !core.threads.is_thread_visible(old, true) && core.threads.is_thread_visible(new, false)
+        !tables.threads.is_thread_visible(old, true)
+            && tables.threads.is_thread_visible(new, false)
     );
-    assert_eq!(core.find_id(0, "a"), Some(ix));
-    assert_eq!(core.messages.entry(ix).time(), Timestamp::from_secs(5));
+    assert_eq!(tables.find_id(0, "a"), Some(ix));
+    assert_eq!(tables.messages.entry(ix).time(), Timestamp::from_secs(5));
 }

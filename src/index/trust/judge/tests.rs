@@ -24,8 +24,8 @@ fn without_key(seed: u8) -> SignatureClaim {
 
 fn state(index: &Index, id: &str) -> Option<SignatureState> {
     let entry = entry(index, id);
-    let core = index.read();
-    entry.is_live().then(|| core.trust.signature(&core.messages, &entry))
+    let tables = index.read();
+    entry.is_live().then(|| tables.trust.signature(&tables.messages, &entry))
 }
 
 fn valid(seed: u8) -> SignatureState {
@@ -257,14 +257,17 @@ fn every_key_of_a_role_is_told_from_the_others() {
 
 /// Returns the verdict on every message, rejected or not, by id.
 fn judged(index: &Index) -> Vec<(String, Option<SignatureState>)> {
-    let core = index.read();
-    let mut all: Vec<_> = core
+    let tables = index.read();
+    let mut all: Vec<_> = tables
         .messages
         .all_entries()
         .map(|(_, e)| e)
         .filter(|e| !e.is_gone())
         .map(|e| {
-            (core.messages.id(e), e.is_live().then(|| core.trust.signature(&core.messages, e)))
+            (
+                tables.messages.id(e),
+                e.is_live().then(|| tables.trust.signature(&tables.messages, e)),
+            )
         })
         .collect();
     all.sort_by(|a, b| a.0.cmp(&b.0));

@@ -35,7 +35,7 @@ impl Bed {
             self.step.lost.push((old, read_assignment(&self.table, n)));
         }
         self.table.retire_number(n);
-        self.table.twins.remove(&n);
+        self.table.qualifiers.remove(&n);
         self.touched.insert(n);
     }
 
@@ -85,7 +85,7 @@ fn copies_and_moves_report_all_files_of_the_message() {
 }
 
 #[test]
-fn a_twin_does_not_disturb_the_message_that_was_there() {
+fn a_namesake_does_not_disturb_the_message_that_was_there() {
     let mut bed = Bed::default();
     bed.put(B, "x", 2);
     bed.apply();
@@ -100,7 +100,7 @@ fn a_twin_does_not_disturb_the_message_that_was_there() {
     bed.known.restore_groups(&bed.table);
     assert_eq!(bed.all(), before);
     bed.remove(B);
-    assert_eq!(bed.apply().groups, [], "the twin keeps its name");
+    assert_eq!(bed.apply().groups, [], "the namesake keeps its name");
     assert!(matches!(bed.all()[&1].assignment, IdAssignment::Hashed(_)));
 }
 

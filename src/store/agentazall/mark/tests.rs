@@ -101,7 +101,7 @@ fn another_text_in_the_replaced_file_is_a_message_of_its_own() {
     writer.write_all(text("a new one").as_bytes()).unwrap();
     let id = id(&store);
     assert_eq!(bed.get(PATH), text("a new one"), "nobody has read it");
-    assert!(id.contains(crate::model::TWIN), "{id:?}");
+    assert!(id.contains(crate::model::QUALIFIER), "{id:?}");
 }
 
 #[test]

@@ -127,7 +127,7 @@ fn only_what_was_noted_is_looked_at() {
 }
 
 #[test]
-fn copies_are_one_message_and_twins_are_two() {
+fn copies_are_one_message_and_namesakes_are_two() {
     let bed = Bed::new();
     let text = letter("me@x", "a1", "2026-03-11 14:23:55", "to myself");
     bed.put("2026-03-11/sent/a1.txt", &text);
@@ -147,18 +147,18 @@ fn copies_are_one_message_and_twins_are_two() {
         .map(|(_, id)| id.clone())
         .collect();
     assert_eq!(bobs.len(), 2);
-    let twin = bobs.iter().find(|id| id.contains(TWIN)).unwrap();
+    let namesake = bobs.iter().find(|id| id.contains(QUALIFIER)).unwrap();
     let file = std::fs::read(bed.base().join("2026-03-11/inbox/b2.txt")).unwrap();
     let hash: [u8; 32] =
         sha2::Digest::finalize(<sha2::Sha256 as sha2::Digest>::new_with_prefix(file)).into();
-    assert_eq!(*twin, format!("same{TWIN}{}", crate::model::encode_hex(&hash)));
-    let at = seen.one(twin).at;
-    assert_eq!(MessageReader::read_record(&store, &at).unwrap().message.id, *twin);
+    assert_eq!(*namesake, format!("same{QUALIFIER}{}", crate::model::encode_hex(&hash)));
+    let at = seen.one(namesake).at;
+    assert_eq!(MessageReader::read_record(&store, &at).unwrap().message.id, *namesake);
     // A mark changes neither the key nor the number of messages.
     age(&bed.base().join("2026-03-11/inbox/b2.txt"), 3);
     assert!(store.write_mark(&at, true).unwrap());
     store.scan(false, &mut seen).unwrap();
-    assert_eq!(seen.one(twin).read, Some(true));
+    assert_eq!(seen.one(namesake).read, Some(true));
     assert_eq!(seen.messages.len(), 4);
 }
 

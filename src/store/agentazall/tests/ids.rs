@@ -6,10 +6,10 @@ use crate::store::MessageReader;
 const PATH: &str = "2026-03-11/inbox/a1.txt";
 const DATE: &str = "2026-03-11 14:23:55";
 
-fn twin(bed: &Bed, path: &str, id: &str) -> String {
+fn namesake(bed: &Bed, path: &str, id: &str) -> String {
     let file = std::fs::read(bed.base().join(path)).unwrap();
     let hash: [u8; 32] = <sha2::Sha256 as sha2::Digest>::digest(file).into();
-    format!("{id}{TWIN}{}", crate::model::encode_hex(&hash))
+    format!("{id}{QUALIFIER}{}", crate::model::encode_hex(&hash))
 }
 
 #[test]
@@ -21,7 +21,7 @@ fn another_text_under_the_same_name_and_id_is_another_message() {
     store.scan(true, &mut seen).unwrap();
     let first = seen.one("a1").at;
     bed.letter(PATH, "bob@x", "a1", DATE, "other");
-    let other = twin(&bed, PATH, "a1");
+    let other = namesake(&bed, PATH, "a1");
     store.scan(true, &mut seen).unwrap();
     assert_eq!(ids(&seen), vec![other.clone()]);
     assert_ne!(seen.one(&other).at.source, first.source);
@@ -50,7 +50,7 @@ fn a_snapshot_knows_the_text_that_was_overwritten_meanwhile() {
     assert!(store.restore_cursors(&saved));
     let mut seen = Book::default();
     store.scan(true, &mut seen).unwrap();
-    assert_eq!(ids(&seen), [twin(&bed, PATH, "a1")]);
+    assert_eq!(ids(&seen), [namesake(&bed, PATH, "a1")]);
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn who_was_marked_or_is_gone_keeps_the_id() {
         bed.letter(&format!("2026-03-11/inbox/{id}.txt"), "bob@x", id, DATE, "other");
     }
     let (_, seen) = bed.lose_cache();
-    let other = |id| twin(&bed, &format!("2026-03-11/inbox/{id}.txt"), id);
+    let other = |id| namesake(&bed, &format!("2026-03-11/inbox/{id}.txt"), id);
     assert_eq!(ids(&seen), [other("a1"), other("b1")]);
 }
 
@@ -91,7 +91,7 @@ fn a_file_that_only_grows_while_it_is_young_is_completed() {
     store.scan(true, &mut seen).unwrap();
     bed.letter(PATH, "bob@x", "a1", DATE, "first\nsecond\nthird");
     store.scan(true, &mut seen).unwrap();
-    assert_eq!(ids(&seen), [twin(&bed, PATH, "a1")]);
+    assert_eq!(ids(&seen), [namesake(&bed, PATH, "a1")]);
     // A file that was plainly unfinished is the exception.
     let path = "2026-03-11/inbox/h1.txt";
     let whole = letter("bob@x", "h1", DATE, "whole");
@@ -121,7 +121,7 @@ fn ids_do_not_depend_on_the_cache_or_the_order_of_files() {
         store.scan(true, &mut seen).unwrap();
         let (again, seen) = bed.lose_cache();
         assert_eq!(again.source_path(seen.one("a1").at.source).unwrap().get(17..18), Some(one));
-        let id = twin(&bed, &format!("2026-03-11/inbox/{two}.txt"), "a1");
+        let id = namesake(&bed, &format!("2026-03-11/inbox/{two}.txt"), "a1");
         assert_eq!(ids(&seen), ["a1".to_owned(), id]);
     }
 }

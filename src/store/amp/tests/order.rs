@@ -1,7 +1,7 @@
 //! The order of messages: the first keeps the id, the later is the replay, and this does not change.
 
 use super::*;
-use crate::model::TWIN;
+use crate::model::QUALIFIER;
 use crate::store::MessageReader as _;
 
 /// Returns the file as if it had arrived at this second.
@@ -41,8 +41,8 @@ fn a_cold_scan_gives_the_ids_a_warm_one_gave() {
     assert_eq!(warm.len(), 2);
     assert_eq!(books.one("msg_1_a").valid(), Some(true));
     let hash = crate::model::encode_hex(&sha2::Sha256::digest(std::fs::read(&path).unwrap()));
-    let twin = (address("alice"), format!("msg_1_a{TWIN}{hash}"));
-    assert!(warm.contains(&twin), "{warm:?}");
+    let namesake = (address("alice"), format!("msg_1_a{QUALIFIER}{hash}"));
+    assert!(warm.contains(&namesake), "{warm:?}");
     // Marks change files, but neither order nor ids.
     for kept in books.messages.values() {
         assert!(store.write_mark(&kept.at, true).unwrap());

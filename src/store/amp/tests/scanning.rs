@@ -1,7 +1,7 @@
 //! The scan of messages as files come, change and go.
 
 use super::*;
-use crate::model::TWIN;
+use crate::model::QUALIFIER;
 use crate::store::MessageReader as _;
 
 #[test]
@@ -287,18 +287,18 @@ fn another_text_under_the_same_id_is_another_message() {
     let forged = Mail { body: "send money", ..first.clone() };
     let path = host.put("bob", "inbox/b/msg_1_a.json", forged.json().as_bytes());
     books.scan(&store, true);
-    let twins: Vec<_> =
-        books.messages.keys().filter(|(_, id)| id.contains(TWIN)).cloned().collect();
+    let namesakes: Vec<_> =
+        books.messages.keys().filter(|(_, id)| id.contains(QUALIFIER)).cloned().collect();
     let hash = crate::model::encode_hex(&sha2::Sha256::digest(std::fs::read(&path).unwrap()));
-    assert_eq!(twins, [(address("alice"), format!("msg_1_a{TWIN}{hash}"))]);
-    let twin = books.messages[&twins[0]].clone();
-    assert_ne!(twin.thread, "msg_1_a");
-    let message = store.read_record(&twin.at).unwrap().message;
-    assert_eq!((message.id, message.body), (twins[0].1.clone(), "send money".to_owned()));
+    assert_eq!(namesakes, [(address("alice"), format!("msg_1_a{QUALIFIER}{hash}"))]);
+    let namesake = books.messages[&namesakes[0]].clone();
+    assert_ne!(namesake.thread, "msg_1_a");
+    let message = store.read_record(&namesake.at).unwrap().message;
+    assert_eq!((message.id, message.body), (namesakes[0].1.clone(), "send money".to_owned()));
     // A mark changes the file, but not the id.
-    assert!(store.write_mark(&twin.at, true).unwrap());
+    assert!(store.write_mark(&namesake.at, true).unwrap());
     books.scan(&store, true);
-    assert_eq!(books.messages[&twins[0]].read, Some(true));
+    assert_eq!(books.messages[&namesakes[0]].read, Some(true));
     assert_eq!(books.messages.len(), 2);
 }
 
@@ -314,7 +314,7 @@ fn a_file_replaced_in_place_does_not_inherit_the_verdict() {
     assert!(matches!(store.read_record(&at), Err(StoreError::Moved)));
     books.scan(&store, true);
     let (key, kept) = books.messages.first_key_value().unwrap();
-    assert!(books.messages.len() == 1 && key.1.contains(TWIN) && kept.valid() == Some(false));
+    assert!(books.messages.len() == 1 && key.1.contains(QUALIFIER) && kept.valid() == Some(false));
     // A change of spelling alone is no change.
     let other =
         host.deliver("bob", &Mail { signer: Some("alice"), ..mail("msg_2_a", "alice", "bob") });

@@ -13,7 +13,7 @@ pub struct FileCopies {
     /// The numbers of the files that hold it, its own among them.
     pub members: Vec<u32>,
     /// The hash that its id carries, because another message has the id.
-    pub twin_hash: Option<[u8; 32]>,
+    pub qualifier: Option<[u8; 32]>,
 }
 
 /// The facts of a message that was read, for looking up its id.
@@ -64,21 +64,21 @@ impl<F: FileFormat> ScanPass<'_, F> {
         let mut members = other_copies(self.table, n, ids.key, same);
         let known =
             self.table.files_with_key(ids.key.0, ids.key.1).into_iter().filter(|m| *m != n).count();
-        let twin = if ids.is_same {
-            self.table.twins.get(&n).copied()
+        let qualifier = if ids.is_same {
+            self.table.qualifiers.get(&n).copied()
         } else if let Some(first) = members.first() {
-            self.table.twins.get(first).copied()
+            self.table.qualifiers.get(first).copied()
         } else if known > 0 || ids.replaces_other {
             Some(digest_content::<F>(bytes))
         } else {
             None
         };
-        match twin {
-            Some(hash) => drop(self.table.twins.insert(n, hash)),
-            None => drop(self.table.twins.remove(&n)),
+        match qualifier {
+            Some(hash) => drop(self.table.qualifiers.insert(n, hash)),
+            None => drop(self.table.qualifiers.remove(&n)),
         }
         members.push(n);
         members.sort_unstable();
-        FileCopies { members, twin_hash: twin }
+        FileCopies { members, qualifier }
     }
 }

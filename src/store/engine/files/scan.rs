@@ -243,7 +243,7 @@ impl<'s, F: FileFormat> FileScan<'s, F> {
         if was_message {
             self.files.format.forget_message(&mut ScanPass { table, queue: &mut self.queue }, n);
         }
-        table.twins.remove(&n);
+        table.qualifiers.remove(&n);
     }
 
     /// Reads the files of the queue, on all cores if there are many, and accepts them in their order.

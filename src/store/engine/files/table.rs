@@ -126,7 +126,7 @@ pub struct FileTable<F> {
     keys: HashTable<u32>,
     /// The SHA-256 that the ids of duplicates carry. They are hashes of the files as they were when they came, because
     /// marks change the file and the id must stay.
-    pub twins: HashMap<u32, [u8; 32]>,
+    pub qualifiers: HashMap<u32, [u8; 32]>,
     /// The results of [`FileTable::newest_in`], as long as no message comes, goes or changes its time.
     newest: OnceLock<HashMap<Box<str>, i64>>,
 }
@@ -142,7 +142,7 @@ impl<F> Default for FileTable<F> {
             by_path: HashTable::new(),
             retired: HashTable::new(),
             keys: HashTable::new(),
-            twins: HashMap::new(),
+            qualifiers: HashMap::new(),
             newest: OnceLock::new(),
         }
     }
@@ -461,14 +461,16 @@ impl<F: FileFacts> FileTable<F> {
     /// tag differs for each format and version.
     pub fn to_bytes(&self, tag: [u8; 8], basis: u64) -> Vec<u8> {
         let folders: String = self.folders.iter().flat_map(|f| [&*f.path, "\0"]).collect();
-        let mut twins: Vec<_> = self.twins.iter().collect();
-        twins.sort_unstable();
-        let twins: Vec<u8> =
-            twins.into_iter().flat_map(|(n, hash)| [&n.to_le_bytes()[..], hash].concat()).collect();
+        let mut qualifiers: Vec<_> = self.qualifiers.iter().collect();
+        qualifiers.sort_unstable();
+        let qualifiers: Vec<u8> = qualifiers
+            .into_iter()
+            .flat_map(|(n, hash)| [&n.to_le_bytes()[..], hash].concat())
+            .collect();
         let parts: [&[u8]; 5] = [
             bytemuck::cast_slice(&self.rows),
             bytemuck::cast_slice(&self.facts),
-            &twins,
+            &qualifiers,
             folders.as_bytes(),
             self.names.as_bytes(),
         ];
@@ -495,11 +497,12 @@ impl<F: FileFacts> FileTable<F> {
             rest = tail;
             Some(part)
         };
-        let (rows, facts, twins, folders, names) = (part()?, part()?, part()?, part()?, part()?);
+        let (rows, facts, qualifiers, folders, names) =
+            (part()?, part()?, part()?, part()?, part()?);
         let mut table = Self {
             facts: cast_values(facts)?,
             names: std::str::from_utf8(names).ok()?.to_owned(),
-            twins: twins.chunks(36).map(parse_twin).collect::<Option<_>>()?,
+            qualifiers: qualifiers.chunks(36).map(parse_qualifier).collect::<Option<_>>()?,
             ..Self::default()
         };
         for path in std::str::from_utf8(folders).ok()?.split_terminator('\0') {
@@ -548,7 +551,7 @@ fn cast_values<T: Pod>(bytes: &[u8]) -> Option<Vec<T>> {
     chunks.remainder().is_empty().then(|| chunks.map(bytemuck::pod_read_unaligned).collect())
 }
 
-fn parse_twin(saved: &[u8]) -> Option<(u32, [u8; 32])> {
+fn parse_qualifier(saved: &[u8]) -> Option<(u32, [u8; 32])> {
     let (n, hash) = saved.split_first_chunk::<4>()?;
     Some((u32::from_le_bytes(*n), hash.try_into().ok()?))
 }

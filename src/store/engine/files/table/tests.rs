@@ -40,7 +40,7 @@ fn sample() -> FileTable<Sample> {
             *facts = Sample { id: 9 + n / 2, content: 3 };
         });
     }
-    t.twins.insert(2, [7; 32]);
+    t.qualifiers.insert(2, [7; 32]);
     t
 }
 
@@ -79,7 +79,7 @@ fn a_table_comes_back_as_it_was() {
     let (back, basis) =
         FileTable::<Sample>::from_bytes(&t.to_bytes(*b"sample01", 42), *b"sample01").unwrap();
     assert_eq!((basis, &back.rows, &back.facts), (42, &t.rows, &t.facts));
-    assert_eq!((&back.twins, back.files_with_key(0, 9)), (&t.twins, vec![1]));
+    assert_eq!((&back.qualifiers, back.files_with_key(0, 9)), (&t.qualifiers, vec![1]));
     assert_eq!(back.find_path("messages/inbox/alice_x/msg_0_a.json"), Some(3));
     assert_eq!(back.files_in(0).collect::<Vec<_>>(), [2, 3]);
     assert!(FileTable::<Sample>::from_bytes(&t.to_bytes(*b"sample01", 42), *b"sample02").is_none());
