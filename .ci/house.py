@@ -17,7 +17,8 @@ MAY_BE_SHARED = {"Args", "Error"}
 STAND_INS = {"link/no_logs.rs", "search/no_table.rs"}
 # Rooms that know formats, links, coding agents or the command line. The others are the core.
 OUTSIDE_CORE = {"cli", "hook", "link", "mime", "main.rs"}
-FORMATS = {"agentazall", "amp", "amq", "atsf", "maildir", "samp", "ssot", "sessions"}
+# Folders of src/store that are no format.
+NO_FORMATS = {"atomic_file", "engine", "testing", "text"}
 
 TYPE = re.compile(r"^(?:pub(?:\([^)]*\))? )?(?:unsafe )?(?:struct|enum|union|trait|type) ([A-Z]\w*)")
 INNER_TYPE = re.compile(r"^\s+(?:pub(?:\([^)]*\))? )?(?:struct|enum|union) ([A-Z]\w*)")
@@ -51,7 +52,7 @@ def product(text: str) -> list[str]:
 def room_of(path: Path) -> str:
     """Returns the room of a file: its folder below src/, and for formats the format."""
     first = path.parts[0]
-    if first == "store" and len(path.parts) > 2 and path.parts[1] in FORMATS:
+    if first == "store" and len(path.parts) > 2 and path.parts[1] not in NO_FORMATS:
         return f"store/{path.parts[1]}"
     return first.removesuffix(".rs") if first not in {"main.rs", "lib.rs"} else first
 

@@ -3,15 +3,17 @@
 //!
 //! The pitfalls, and the modules that deal with them:
 //!
-//! 1. A handler that blocks stalls a dispatch thread. So reads of `.wait`, `.next` and `.watch` are parked
+//! 1. A handler that blocks stalls a dispatch thread. So reads of `.wait`, `.next`, `.answer` and `.watch` are
+//!    parked
 //!    (`parked_reads`), and another thread appends to stores.
 //! 2. fuser does not know `FUSE_INTERRUPT`. A waiting read asks `/proc` for signals to its process
 //!    ([`crate::view::reader::has_pending_signal`]).
 //! 3. A panic in a handler would leave the mount hanging for ever (`guard`).
 //! 4. Notifications deadlock if a thread that serves requests sends them. Those of names hang for ever if msgfs
 //!    is killed meanwhile (`notify`, `inbox_moves`).
-//! 5. Sizes must be exact: `rsync` and `tar` store nothing if `st_size` is 0. Only `.wait`, `.next`, `.watch`
-//!    and `.reply` have size 0, and no listing shows them.
+//! 5. Sizes must be exact: `rsync` and `tar` store nothing if `st_size` is 0. Only files that
+//!    wait (`.wait`, `.next`, `.answer`, `.watch`) and files that take a text (`.reply`, `.reply-all`, `.ack`) have
+//!    size 0, and no listing shows them.
 //! 6. `getxattr` answers ENOSYS once and is never asked again. `open` never answers so, because the kernel
 //!    would then drop `O_TRUNC`.
 //! 7. `AutoUnmount` hangs in fuser 0.18 and forces `allow_other`, so it is not used. The next start clears

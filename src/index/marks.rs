@@ -34,7 +34,7 @@
 //!      └────── LEFT ALONE: the store contradicts it as it did before
 //! ```
 //!
-//! DUE is `queue`, LEFT ALONE is `again`, and `meanwhile` has the contradictions that come during a write.
+//! DUE is in `queue`. LEFT ALONE is in `again` and not in `queue`. And `meanwhile` has the contradictions that come during a write.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 

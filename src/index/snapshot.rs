@@ -70,7 +70,7 @@ pub(super) struct SnapshotHeader {
     pub unread: usize,
     /// The part of the file of marks that is applied to the entries.
     marks: MarkCheckpoint,
-    /// The trust at the time of the judgement
+    /// The trust at the time of the decisions
     /// ([`Keyring::trust_hashes`](crate::identity::Keyring::trust_hashes)).
     trust: BTreeMap<String, u64>,
     /// A list, because JSON allows only texts as keys of a map.

@@ -14,6 +14,8 @@
 //! - `json_lists`: lists in JSON with broken elements.
 //! - [`connection`]: connections with a protocol of lines.
 //! - [`agentazall`]: the links of AgentAZAll. [`amp`]: those of AMP.
+//! - `links`: all links of a mount. `read_only`: those of a process that only reads. `logs`: links of logs.
+//! - `http`: an HTTP client.
 //! - `lifecycle`: the trait of all links, which start, wake, stop and report their health.
 //! - [`message_link`]: a link that carries whole messages, with its [`journal`], its [`job`]s and its [`mod@engine`].
 //! - [`carrier`]: the process that makes the exchanges of a link. [`carrier_worker`]: its work.

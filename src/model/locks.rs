@@ -24,8 +24,8 @@ pub enum LockLevel {
     Draft,
     /// The ids reserved for drafts.
     Reserved,
-    /// The kept drafts.
-    KeptDrafts,
+    /// The saved drafts.
+    SavedDrafts,
     /// The index of search. Who holds it reads messages.
     Searching,
     /// The scan of a store by the index.

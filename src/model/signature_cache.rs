@@ -1,7 +1,7 @@
 //! A cache of signatures that were found to fit.
 //!
 //! A message is read again when it is shown. A second check by Ed25519 was 45 % of the processor time of a first
-//! listing (docs/PERFORMANCE.md, "Messages that are files"). So a signature that fitted once is known by a hash of
+//! listing (docs/PERFORMANCE.md, "Reading"). So a signature that fitted once is known by a hash of
 //! key, signature and signed bytes. The hash begins with random bytes of this process, so that nobody outside can
 //! search for two messages with one hash.
 

@@ -380,7 +380,7 @@ impl Outbox {
             sender,
             next: AtomicU64::new(1),
             open_drafts: Mutex::default(),
-            saved_drafts: Mutex::with_level(LockLevel::KeptDrafts, shelf),
+            saved_drafts: Mutex::with_level(LockLevel::SavedDrafts, shelf),
             last_refusal: Mutex::new(last_refusal),
             folder_notes: notes,
             folders,

@@ -37,7 +37,7 @@ const SCHEMA: &str = "
     PRAGMA user_version = 2;
 ";
 
-/// The settings of a connection. `journal_mode` and `mmap_size` keep the file from being mapped.
+/// The settings of a connection. `mmap_size`, and `journal_mode` at the opening, keep the file from being mapped.
 const SETTINGS: &str = "
     PRAGMA mmap_size = 0;
     PRAGMA temp_store = MEMORY;

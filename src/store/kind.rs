@@ -50,10 +50,10 @@ pub enum DefaultPlace {
 }
 
 /// A function that opens a store and creates its folder if the format allows it.
-pub type StoreOpener = fn(&StoreSpec) -> Result<Arc<dyn Store>, StoreError>;
+pub type OpenFn = fn(&StoreSpec) -> Result<Arc<dyn Store>, StoreError>;
 
 /// A function that opens the sessions below a folder ([`sessions::folder`]).
-pub type SessionOpener = fn(&Path) -> Result<Box<dyn SessionFolder>, StoreError>;
+pub type OpenSessionsFn = fn(&Path) -> Result<Box<dyn SessionFolder>, StoreError>;
 
 /// The row of a kind: what the rest of msgfs asks of it.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ pub struct KindRow {
     /// Its `[[store]]` in the configuration that `msgfs init` writes, behind comment signs.
     pub example: &'static str,
     /// Opens a store.
-    pub open: StoreOpener,
+    pub open: OpenFn,
     /// The default place.
     pub place: DefaultPlace,
     /// The variables that name the default place. The first that is set counts.
@@ -76,7 +76,7 @@ pub struct KindRow {
     /// nobody configured are not looked for.
     pub is_store: Option<fn(&Path, bool) -> bool>,
     /// Opens the sessions in its stores, if its threads are the sessions of a harness.
-    pub open_sessions: Option<SessionOpener>,
+    pub open_sessions: Option<OpenSessionsFn>,
     /// True if the messages of a sender stand in a log, in the order in which they were written.
     pub has_logs: bool,
     /// True if its messages may have a priority.
@@ -94,7 +94,7 @@ impl KindRow {
         word: &'static str,
         address_grammar: &'static str,
         example: &'static str,
-        open: StoreOpener,
+        open: OpenFn,
     ) -> Self {
         Self {
             word,

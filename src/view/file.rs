@@ -242,7 +242,7 @@ impl Tree {
         self.settings.mark_read == MarkRead::OnRead && !looking && !self.settings.read_only
     }
 
-    /// Reads from an open file. `.wait`, `.next` and `.watch` return what [`super::try_fill_answer`] found.
+    /// Reads from an open file. `.wait`, `.next`, `.answer` and `.watch` return what [`super::try_fill_answer`] found.
     ///
     /// # Errors
     /// Store errors as they come.

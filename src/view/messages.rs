@@ -3,10 +3,6 @@
 //! `message_folders` has the entries of a folder of messages, `sidecars` the messages and the files beside them, `answers`
 //! the drafts among them, and `pending_sent` the messages of `sent/` that their stores do not have yet.
 
-use super::answers::{
-    draft_target, explain_missing, find_draft, find_error_note, find_new_target, name_new_draft,
-    open_draft, stat_draft,
-};
 use super::awaited_answers::open_answer;
 use super::file::{OpenFile, OpenRequest};
 use super::folder_scope::{FolderScope, MessageFolder, PLACES};
@@ -16,6 +12,10 @@ use super::node::{
     Ino, InodeTag, Node, NodeTrait, PagePolicy, day_inode, inode_day, join_inode, make_inode,
 };
 use super::parts::FIXED_PARTS;
+use super::replies::{
+    draft_target, explain_missing, find_draft, find_error_note, find_new_target, name_new_draft,
+    open_draft, stat_draft,
+};
 use super::sidecars::{FIXED_MESSAGE, MessageFile};
 use super::table::{NodeAttributes, TreeChanges, View, ViewKey, WRITE_REFUSAL};
 use super::{CachePolicy, Error, Tree};

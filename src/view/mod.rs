@@ -11,17 +11,18 @@
 //!   rendered messages. `parts`: attachments; `mail_with_files`: a mail that has them. `pending_sent`: messages that
 //!   wait. `recent_reads`: the messages that were read last.
 //! - Of messages: `folder_scope`, `message_folders`: the folders that show them. `sidecars`: the files of a message.
-//!   `answers`: the drafts beside messages. `answered`: the messages that answer mine; `awaited_answers`: reads that wait for one. `text_buffers`: the open texts of `me`.
-//! - `hits`: the hits of a search, as lines and as data.
+//!   `replies`: the drafts beside messages. `acknowledgements`: `.ack`. `answered`: the messages that answer mine;
+//!   `awaited_answers`: reads that wait for one. `unread_mail`: what a bell counts. `text_buffers`: the open texts of
+//!   `me`.
+//! - `hits`: the hits of a search, as lines and as data. `pending_hits`: hits that their stores do not have yet.
 //! - `receipts`: the way of my messages to their recipients, as stores and links prove it.
-//! - `write`: writes, renames and removals. `path`: the same tree by path, for the command line.
-//! - `render_cache`, `generation_cache`: caches of computed values. [`reader`]: the program that reads.
+//! - `write`: writes, renames and removals. `draft_writers`: the processes that write a draft. `path`: the same tree by path, for the command line.
+//! - `render_cache`, `generation_cache`: caches of computed values. `invalidation`: what the kernel must forget. [`reader`]: the program that reads.
 //! - `error`: every refusal, and its errno.
 
 mod acknowledgements;
 mod agents;
 mod answered;
-mod answers;
 mod attr;
 mod awaited_answers;
 mod draft_writers;
@@ -53,6 +54,7 @@ mod receipts;
 mod recent_reads;
 mod rejected;
 mod render_cache;
+mod replies;
 mod root;
 mod search;
 mod sent;

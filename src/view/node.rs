@@ -2,7 +2,7 @@
 //!
 //! An inode number describes its node. The upper 8 bits are the kind of node; the lower 56 are the identity of
 //! a message or thread, a day, or the hash of a path. So numbers are the same after a remount, and finding the
-//! node of a number needs no table that the kernel's lookups would fill.
+//! node of a number needs no table that the kernel's lookups would fill, except for hashes of paths.
 
 use super::Tree;
 use super::table::{ROOT_ENTRIES, ViewKey, on_view};

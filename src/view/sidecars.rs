@@ -2,10 +2,10 @@
 //! three are not listed, nor is the `.error` of an answer. `.answer` waits for the answer to a message of mine, and is
 //! not listed either. `.warning` has a note about a message of mine. `.d/` has the attachments.
 
-use super::answers::{find_draft, find_error_note, stat_draft};
 use super::folder_scope::{FolderScope, MessageFolder, PLACES};
 use super::messages::{MessagesKey, file_node};
 use super::node::{InodeTag, Node, NodeTrait, PagePolicy};
+use super::replies::{find_draft, find_error_note, stat_draft};
 use super::table::NodeAttributes;
 use super::{CachePolicy, Error, Tree, names};
 use crate::index::{IndexEntry, MsgIx};

@@ -69,7 +69,7 @@ pub(super) const WRITE_REFUSAL: &str = "this file cannot be written; drafts go t
 
 /// A part of the tree, with everything that msgfs does there. A method that a view does not have refuses.
 pub(super) trait View {
-    /// The place of a node in the view.
+    /// The key of a node in the view.
     type Key;
 
     /// True if the view changes without a change of the index.

@@ -5,7 +5,8 @@
 //! nothing that happened before the watch is missed.
 //!
 //! The thread follows the path of a folder. After a folder is removed and made anew, moved away and back, or
-//! unmounted and mounted, it watches the folder that the path leads to (`above`).
+//! unmounted and mounted, it watches the folder that the path leads to (`ancestors`). `builder` watches a folder before it is
+//! first listed. `remote_fs` knows the file systems that other machines change.
 //!
 //! While nothing happens the thread wakes once a minute to compare the folders. It wakes more often only if a
 //! folder cannot be watched (it is on another machine, does not exist, or the system has no watches left), or

@@ -1,4 +1,4 @@
-//! Five identities, each with a mount over stores of all six kinds.
+//! Five identities, each with a mount over stores of six kinds.
 
 use std::fs;
 use std::path::PathBuf;

@@ -248,14 +248,14 @@ impl Index {
         if state(tables.messages.entry(ix)) != state(&entry) || entry.is_gone() {
             return;
         }
-        let judgement = self.trust_judge(entry.store()).judge_message(TrustQuery {
+        let decision = self.trust_judge(entry.store()).judge_message(TrustQuery {
             from: tables.messages.sender(&entry),
             id: &tables.messages.id(&entry),
             from_me: entry.is_mine(),
             claim: record.claim.as_ref(),
         });
-        let now_refused = matches!(judgement, TrustDecision::Refused(_));
-        match judgement {
+        let now_refused = matches!(decision, TrustDecision::Refused(_));
+        match decision {
             TrustDecision::Accepted(sig, key) => {
                 if tables.accept_signature(ix, sig, key, record.claim.is_some()) {
                     let shown = if refused { &mut changes.added } else { &mut changes.redrawn };

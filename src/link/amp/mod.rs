@@ -1,8 +1,8 @@
 //! AMP 0.1 over HTTP, for mail between me and agents that are registered with a provider elsewhere (docs/links/amp.md).
 //!
-//! A link is one registration file (`settings`). `wire` encodes messages, and `upload` those with attachments. `page`
-//! parses fetched messages, `parts` fetches their attachments, and `info` remembers the limits of the provider.
-//! [`register_agent`] makes registration files. This file has the engine that speaks to the provider.
+//! A link is one registration file (`settings`). `request_bodies` encodes messages, and `upload` those with
+//! attachments. `page` parses fetched messages, `attachments` fetches their attachments, and `info` remembers the
+//! limits of the provider. [`register_agent`] makes registration files. This file has the engine that speaks to the provider.
 
 mod attachments;
 mod info;

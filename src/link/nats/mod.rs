@@ -5,12 +5,12 @@
 //! restored or shared by other means at the same time.
 //!
 //! - [`subject`]: the writer that a subject stands for. `line`: the lines that may travel.
-//! - `log`: the logs. `state`: the state between two runs. `carrier`: the state in memory.
+//! - `log`: the logs. `state`: the state between two runs. `log_sync`: the state in memory.
 //! - `receive`: from the stream into the logs. `publish`: from the logs into the stream.
-//! - `share`: the marks *read* on all machines of one identity. `round`: one connection for marks. `said`: the counts
-//!   of each machine. `value`: their encoding.
+//! - `mark_sync`: the marks *read* on all machines of one identity. `mark_session`: one connection for marks.
+//!   `read_counts`: the counts of each machine. `bucket_value`: their encoding.
 //! - `taken_log`: the proof of what the server has taken.
-//! - `server`, `feed`, `direct`, `login`: the requests. `failure`: the errors, for people.
+//! - `server`, `feed`, `direct_get`, `login`: the requests. `failure`: the errors, for people.
 
 mod bucket_value;
 mod direct_get;

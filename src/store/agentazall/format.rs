@@ -6,7 +6,7 @@
 //! 1. The reference writes in place and copies without temporary names. A file that was touched a moment ago and looks
 //!    half-written is read again before it counts.
 //! 2. One message may lie in several files. The groups of files are settled when all files were read
-//!    ([`known`](super::group_index)), and only messages that gained, lost or changed a file are reported again.
+//!    ([`group_index`](super::group_index)), and only messages that gained, lost or changed a file are reported again.
 //! 3. A file that only grew while its writer was not finished is still the same message. Any other change of the text
 //!    makes another one.
 

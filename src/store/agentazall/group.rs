@@ -6,7 +6,7 @@
 //! 2. Without a signed Message-ID, copies that came by other transports are one message. They have the same signature,
 //!    From and Subject (and text), and Dates of different form within 48 hours. They are paired in time order.
 //! 3. Of different messages with one From and id, one has the id, the others the id with the hash of their file. A
-//!    message that has the id keeps it ([`held`](super::id_ledger)).
+//!    message that has the id keeps it ([`id_ledger`](super::id_ledger)).
 
 use std::collections::{BTreeMap, HashMap};
 

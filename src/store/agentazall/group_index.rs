@@ -1,5 +1,5 @@
 //! The groups of files that are one message, and the changes of these groups. The files of the engine are grouped by
-//! [`group`](super::group), with the ids that were settled before ([`held`](super::id_ledger)).
+//! [`group`](super::group), with the ids that were settled before ([`id_ledger`](super::id_ledger)).
 //!
 //! Files that could be one message, or share a writer and an id, have hashes in common and are found by them. When a
 //! file changes, only the files connected with it are grouped again.

@@ -1,11 +1,12 @@
 //! `AgentAZAll`: a mailbox of text files per agent, in folders by local day.
 //!
 //! - [`text`], [`date`], [`block`], [`mod@write`], [`filter`], [`names`], [`thread`]: the format, without I/O.
-//! - `letter`: one file. `group`: the files that are one message. `held`: the owners of ids. `known`: the effects of a
-//!   change. `mail`: all of it as a format of the engine. `state`: the data that must outlive the cache.
-//! - `mark`: marks in the mailbox. `parts`: attachments. `notebook`: the other texts that are shown.
-//! - `send`, `deliver`, `put`, `key`: sending, and delivery to mailboxes of this machine. `remote`: mail that links
-//!   carry to other machines and bring from there.
+//! - `config`, `layout`: the configuration of the agent, and the folders of its mailbox.
+//! - `letter`: one file. `group`: the files that are one message. `id_ledger`: the owners of ids. `group_index`: the
+//!   effects of a change. `format`: all of it as a format of the engine. `state`: the data that must outlive the cache.
+//! - `mark`: marks in the mailbox. `attachments`: attachments. `notebook`: the other texts that are shown.
+//! - `send`, `deliver`, `new_files`, `key`: sending, and delivery to mailboxes of this machine. `receipts`: proofs that
+//!   a message was read. `remote`: mail that links carry to other machines and bring from there.
 //! - `check`: `msgfs check` and `msgfs doctor`.
 //!
 //! # Locks

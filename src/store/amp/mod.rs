@@ -7,8 +7,10 @@
 //!
 //! The store on top of it:
 //! - `agent`, `home`, `roster`: the agents of this host, my own agent, and the meaning of addresses.
-//! - `boxes`, `facts`, `relate`: the files, and those that are one message. `several`: messages to several recipients.
-//! - `read`, `parts`: one message in full. `send`: new ones. `status`, `check`: the rest.
+//! - `format`, `facts`, `references`: the files, and those that are one message. `multicast`: messages to several
+//!   recipients.
+//! - `read`, `attachments`: one message in full. `send`: new ones. `receipts`: proofs that they were read. `health`,
+//!   `check`: the rest.
 //! - [`registration`], `remote`: the mail that links exchange with providers elsewhere.
 
 pub mod address;

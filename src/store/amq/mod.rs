@@ -2,7 +2,8 @@
 //! (docs/formats/amq.md).
 //!
 //! - [`message`]: one file. [`mod@format`]: a root as files of the engine.
-//! - `send`: new messages. `claim`: receipts for read messages. `check`: `msgfs check`.
+//! - `send`: new messages. `claim`, `receipts`: receipts for read messages, and their proofs. `go_time`:
+//!   times as Go prints them. `check`: `msgfs check`.
 
 mod check;
 mod claim;

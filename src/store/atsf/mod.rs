@@ -2,13 +2,13 @@
 //! `.agent/threads/` of the project or of one of its git worktrees.
 //!
 //! The format, as functions without I/O:
-//! - [`line`](mod@line), [`thread`](mod@thread), `values`: the contents of a line and of a `thread.json`.
+//! - [`line`](mod@line), [`thread`](mod@thread): the contents of a line and of a `thread.json`.
 //! - [`blocks`], [`sign`], [`edit`]: a message as text, signatures, derived numbers.
 //!
 //! The store on top of it, whose logs `engine::lines` follows:
-//! - `roots`, `git`: the folders of threads. `head`: the facts in their `thread.json`. `ids`: the thread of each id.
-//!   `lost`: the log of my own messages. [`keep`]: the sessions of harnesses as threads.
-//! - `read`, [`assets`]: one message in full. `send`, `create`, `append`: new ones. `check`, `schema`: the rest.
+//! - `roots`, `git`: the folders of threads. `thread_facts`: the facts in their `thread.json`. `ids`: the thread of
+//!   each id. `sent_log`: the log of my own messages. [`keep`]: the sessions of harnesses as threads.
+//! - `read`, [`assets`]: one message in full. `send`, `project_files`, `append`: new ones. `check`, `schema`: the rest.
 //!
 //! A log is never rewritten, and only the derived numbers of a `thread.json` change. So unknown members, their spelling
 //! and their order stay as they are.

@@ -40,7 +40,7 @@ pub struct SourceStore<F, T, R> {
 pub struct ScanMemory {
     /// True if everything was scanned.
     pub is_listed: bool,
-    /// The hash of the context on which every judgement in the table rests.
+    /// The hash of the context on which the table depends.
     pub basis: u64,
 }
 
@@ -73,7 +73,7 @@ pub trait Engine: MessageReader + RawTree + Send + Sync {
     /// Returns the table as bytes.
     fn save_table(&self) -> Vec<u8>;
 
-    /// Restores the table from bytes, or empties it. Returns the hash of the context of its judgements; `None` if the
+    /// Restores the table from bytes, or empties it. Returns the hash of its context; `None` if the
     /// bytes cannot be used, and then the table stays.
     fn replace_table(&self, saved: Option<&[u8]>) -> Option<u64>;
 

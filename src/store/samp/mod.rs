@@ -2,10 +2,10 @@
 //!
 //! - [`record`] is one line, its members, and its id.
 //! - [`thread`] and [`alias`] have the rules for names and derived threads.
-//! - `seen` is the read position that other readers of the folder share.
+//! - `read_position` is the read position that other readers of the folder share. `receipts` are the proofs in it.
 //! - [`files`] are those that come with a message; `first_record` finds their bytes for a record that has only the list.
 //! - `append` is the one write that this module ever makes to a log, its own.
-//! - `recovery` appends lines again that other programs took out of that log. `kept` is the backup of these lines.
+//! - `recovery` appends lines again that other programs took out of that log. `backup` has these lines.
 //!
 //! The engine `engine::lines` follows the logs.
 

@@ -3,7 +3,7 @@
 //! Sync programs put the version of another machine in the place of my log, and mine aside, as a conflict copy of
 //! which they keep a few. So before anything is appended, and whenever the log or a copy has changed:
 //!
-//! 1. The lines that this machine appended in the last days (`kept`) are compared with the log. If its end is missing,
+//! 1. The lines that this machine appended in the last days (`backup`) are compared with the log. If its end is missing,
 //!    those lines are appended again. A line that is missing while a later one is there was taken out on purpose.
 //! 2. A log that is empty or gone for [`GRACE`] was emptied on purpose: sync programs leave none for a moment. The
 //!    backup is then cleared.

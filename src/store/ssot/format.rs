@@ -53,7 +53,7 @@ pub(super) struct SsotFileFacts {
     digest: u64,
     /// 1 if its rejection is in `errors.log`, or is for others to log.
     logged: u32,
-    /// The judgement of trust on the message: [`COUNTS`], [`REFUSED`] or [`UNHEARD`].
+    /// The decision of trust on the message: [`COUNTS`], [`REFUSED`] or [`UNHEARD`].
     trust: u32,
 }
 
@@ -303,7 +303,7 @@ impl FileFormat for SsotFormat {
         taken: PendingReport<'a, Self>,
     ) -> Option<FoundMessage<'a>> {
         let PendingTaskReport { facts: mut kept, mut found } = taken.message;
-        // The old judgement holds until the message is judged again.
+        // The old decision holds until the message is judged again.
         if let Some(before) = taken.previous_facts.filter(|_| taken.is_same) {
             (kept.trust, kept.logged) = (before.trust, before.logged);
         }

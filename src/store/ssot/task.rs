@@ -58,7 +58,7 @@ pub(super) fn is_readable_message(store: &Ssot, id: &str) -> bool {
     message.is_ok_and(|message| message.id == id && is_trusted(store, &message, &bytes))
 }
 
-/// Returns true if a message is not refused. The judgement decides; without one, the key that its signature names.
+/// Returns true if a message is not refused. The decision counts; without one, the key that its signature names.
 fn is_trusted(store: &Ssot, message: &SsotMessage<'_>, bytes: &[u8]) -> bool {
     let folder = format!("{MESSAGES}/{}", message.task);
     let known = {

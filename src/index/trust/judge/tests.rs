@@ -340,7 +340,7 @@ proptest! {
     /// For every order of arrivals and commands, the verdicts equal those of a new index over the store and the
     /// state folder.
     #[test]
-    fn the_judgement_follows_from_store_and_keyring(
+    fn the_decision_follows_from_store_and_keyring(
         policy in prop_oneof![Just(Unsigned::Accept), Just(Unsigned::Known), Just(Unsigned::Refuse)],
         steps in proptest::collection::vec(step(), 1..30),
     ) {

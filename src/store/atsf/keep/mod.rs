@@ -9,7 +9,8 @@
 //! 3. The line in the [`list`] of kept threads.
 //! 4. `thread.json`, which makes the folder a thread.
 //!
-//! [`line`](mod@line) turns a message into a line and back, and [`head`] has the facts of `thread.json`.
+//! [`line`](mod@line) turns a message into a line and back, and [`head`] has the facts of `thread.json`. `ignore` keeps
+//! git from the folder.
 
 pub mod head;
 pub mod ignore;

@@ -29,7 +29,7 @@ pub enum PathRole {
     Companion(String),
     /// Something that causes no file to be read again. [`FileFormat::finish_pass`] gets this name.
     Group(String),
-    /// Something on which all judgements rest: see [`FileFormat::load_context`].
+    /// Something on which every reading depends: see [`FileFormat::load_context`].
     Context,
     /// Something that should not be there, and its description.
     Unexpected(String),
@@ -172,7 +172,7 @@ pub trait FileFormat: Format<FileStore<Self>> + std::fmt::Debug {
     type Facts: FileFacts;
     /// A parsed message until it is reported.
     type Message<'a>: Send;
-    /// The context on which judgements rest, for one scan.
+    /// The context on which readings depend, for one scan.
     type Context: Sync;
 
     /// The first bytes of the saved table. A table with other bytes is thrown away.
@@ -191,7 +191,7 @@ pub trait FileFormat: Format<FileStore<Self>> + std::fmt::Debug {
         PathRole::Nothing
     }
 
-    /// Loads the context on which judgements rest, and returns it with its hash. When the hash changes, every file is
+    /// Loads the context on which readings depend, and returns it with its hash. When the hash changes, every file is
     /// read again. `None` means that there is nothing to scan now and that known files stay.
     ///
     /// # Errors

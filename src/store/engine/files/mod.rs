@@ -1,13 +1,13 @@
 //! The reader of stores in which a message is a file.
 //!
 //! It owns everything between the disk and a [`FileFormat`]:
-//! - `look` lists folders and examines single files, without following any link. It finds what is new, changed, or
-//!   gone.
+//! - `format` is what a format says of files. `walk` lists folders and examines single files, without following any link. It
+//!   finds what is new, changed, or gone.
 //! - `scan` reads changed files, on all cores, and reports them. It waits for unfinished files.
-//! - `table` holds every file ever seen, and saves them. `copies` finds the files with one id. `changed` finds files
-//!   that held a verified message and hold something else now.
-//! - `store` is the part of the engine that such stores have alone. `open` opens one file by its number. `put` places new files. `raw` lists
-//!   `raw/`, `watch` names the folders to watch, and `visit` is the walk of `msgfs check`.
+//! - `table` holds every file ever seen, and saves them. `copies` finds the files with one id. `tamper_log` finds
+//!   files that held a verified message and hold something else now.
+//! - `store` is the part of the engine that such stores have alone. `open` opens one file by its number.
+//!   `folder` has the folders into which new files are put. `unread` counts unread messages. `raw` lists `raw/`, `watch` names the folders to watch, and `visit` is the walk of `msgfs check`.
 //!
 //! Rules that hold for every format:
 //!

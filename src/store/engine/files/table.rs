@@ -457,7 +457,7 @@ impl<F: FileFacts> FileTable<F> {
         keys.shrink_to_fit(|e| entry_key(rows, facts, *e));
     }
 
-    /// Returns the table as bytes for [`FileTable::from_bytes`], with the hash of the context of its judgements. The
+    /// Returns the table as bytes for [`FileTable::from_bytes`], with the hash of its context. The
     /// tag differs for each format and version.
     pub fn to_bytes(&self, tag: [u8; 8], basis: u64) -> Vec<u8> {
         let folders: String = self.folders.iter().flat_map(|f| [&*f.path, "\0"]).collect();

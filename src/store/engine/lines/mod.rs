@@ -6,7 +6,7 @@
 //!   contents of their lines.
 //! - `read` reads one message. `append` writes a new one. `raw` and `check` work on the files themselves.
 //!
-//! A format ([`LineFormat`]) defines the names of logs, the contents of lines, and the lines to append.
+//! A format ([`LineFormat`] in `format`) defines the names of logs, the contents of lines, and the lines to append.
 
 pub mod append;
 pub mod check;

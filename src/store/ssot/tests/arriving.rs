@@ -397,7 +397,7 @@ fn folders_and_raw_files() {
 struct Slow<'a> {
     store: &'a Ssot,
     refuses: bool,
-    /// The text of `tasks/` and the remarks, before the judgement and right after it.
+    /// The text of `tasks/` and the remarks, before the decision and right after it.
     seen: Vec<[String; 2]>,
 }
 

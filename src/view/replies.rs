@@ -1,4 +1,4 @@
-//! Drafts beside messages: the answers to them, and the drafts in a thread's folder. All functions take the folder of
+//! Drafts beside messages: the replies to them, and the drafts in a thread's folder. All functions take the folder of
 //! messages in which a program names the draft.
 
 use std::sync::Arc;
