@@ -10,7 +10,7 @@ use super::env::Env;
 use super::file::Config;
 use super::paths::{PathError, default_dir, find_default_store};
 use super::reader::{ConfigReader, SpannedValue};
-use super::values::{parse_address, parse_alias, parse_entry_name};
+use super::values::{parse_address, parse_alias, parse_entry_name, parse_folder};
 use crate::model::{Roles, find_word};
 use crate::store::maildir::{self, MaildirSettings};
 use crate::store::{Kind, StoreSpec, probe};
@@ -85,6 +85,8 @@ impl<'a> ConfigReader<'a> {
 
     fn check_maildir(&mut self, table: &SpannedValue<'_>, own: &mut MaildirSettings) {
         self.check_texts(table, "me", parse_address);
+        self.check_texts(table, "sent", parse_folder);
+        self.check_texts(table, "folders", parse_folder);
         self.resolve_path(table, "sendmail", &mut own.sendmail);
         let Some(local) = table.get_ref().get("local") else { return };
         for (address, dir) in &mut own.local {

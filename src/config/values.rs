@@ -126,6 +126,24 @@ pub(super) fn parse_entry_name(name: &str) -> Result<String, String> {
     Ok(name.to_owned())
 }
 
+/// Returns the name of a mail folder, whose parts are separated by slashes.
+pub(super) fn parse_folder(name: &str) -> Result<String, String> {
+    check_rules(&[
+        (name.is_empty(), "a folder needs a name"),
+        (
+            name.starts_with('/'),
+            "the folder is named from the Maildir on, without a slash before it",
+        ),
+        (
+            name.split('/').any(|part| part.starts_with('.')),
+            "a folder and its parts do not begin with a dot",
+        ),
+        (name.contains("//") || name.ends_with('/'), "a part of the folder's name is empty"),
+        (sanitize_line(name) != name, "a folder's name cannot hold control characters"),
+    ])?;
+    Ok(name.to_owned())
+}
+
 /// Returns an absolute path. Relative ones start at `base` and not at the current folder, because a file must mean
 /// the same wherever it is read.
 pub(super) fn parse_path(text: &str, env: &Env, base: &Path) -> Result<PathBuf, String> {

@@ -13,10 +13,13 @@ pub mod utf7;
 
 use std::ops::Range;
 use std::panic::UnwindSafe;
+use std::sync::LazyLock;
 
 use mail_parser::MimeHeaders as _;
 use mail_parser::decoders::charsets::map::charset_decoder;
-use mail_parser::{ContentType, HeaderValue, Message, MessageParser, MessagePart, PartType};
+use mail_parser::{
+    ContentType, HeaderName, HeaderValue, Message, MessageParser, MessagePart, PartType,
+};
 use memchr::memmem;
 
 /// The most mails that a mail may hold, one in the other or side by side.
@@ -57,8 +60,7 @@ pub enum MailError {
 /// Returns a [`MailError`].
 pub fn parse(raw: &[u8]) -> Result<Message<'static>, MailError> {
     let text = MaskedMail::new(raw)?;
-    let mail =
-        catch_parser_panic(|| Some(MessageParser::default().parse(&text.bytes)?.into_owned()));
+    let mail = catch_parser_panic(|| Some(PARSER.parse(&text.bytes)?.into_owned()));
     let mut mail = mail.ok_or(MailError::NoMail)?;
     text.unmask_mail(&mut mail, raw);
     Ok(mail)
@@ -70,13 +72,22 @@ pub fn parse(raw: &[u8]) -> Result<Message<'static>, MailError> {
 /// Returns a [`MailError`].
 pub fn parse_headers(raw: &[u8]) -> Result<Message<'static>, MailError> {
     let text = MaskedMail::new(raw)?;
-    let mail = catch_parser_panic(|| {
-        Some(MessageParser::default().parse_headers(&text.bytes)?.into_owned())
-    });
+    let mail = catch_parser_panic(|| Some(PARSER.parse_headers(&text.bytes)?.into_owned()));
     let mut mail = mail.ok_or(MailError::NoMail)?;
     mail.raw_message = raw.to_owned().into();
     Ok(mail)
 }
+
+/// The parser. It leaves dates as they are written: it would take the line behind a date that ends with a letter for a part
+/// of it. A parser that is told anything of a header must be told of all.
+static PARSER: LazyLock<MessageParser> = LazyLock::new(|| {
+    MessageParser::new()
+        .with_mime_headers()
+        .with_address_headers()
+        .with_message_ids()
+        .header_text(HeaderName::Subject)
+        .header_received(HeaderName::Received)
+});
 
 /// Returns the result of the parser, or `None` if it fails or panics.
 fn catch_parser_panic(

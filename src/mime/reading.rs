@@ -3,7 +3,7 @@
 use jiff::fmt::rfc2822::DateTimeParser;
 use mail_parser::decoders::html::html_to_text;
 use mail_parser::{
-    Address, DateTime, Header, HeaderForm, HeaderValue, Message, MimeHeaders as _, PartType,
+    Addr, Address, DateTime, Header, HeaderForm, HeaderValue, Message, MimeHeaders as _, PartType,
 };
 use memchr::memmem;
 
@@ -110,11 +110,35 @@ pub fn first_text(mail: &Message<'_>, name: &str) -> Option<String> {
 /// Returns the bare addresses of a header.
 pub fn list_addresses(mail: &Message<'_>, name: &str) -> Vec<String> {
     let all = first_header(mail, name).and_then(HeaderValue::as_address);
-    let bare = all.into_iter().flat_map(Address::iter).filter_map(|one| one.address.as_deref());
-    let clean = |text: &str| {
+    all.into_iter().flat_map(Address::iter).filter_map(bare_address).collect()
+}
+
+/// Returns the bare address of a mailbox. The parser takes a local part before a comment or in quotes for a name, and keeps
+/// the route before an address of old times.
+fn bare_address(one: &Addr<'_>) -> Option<String> {
+    let clean = |text: &str| -> String {
         text.chars().filter(|c| !c.is_control() && !c.is_whitespace() && *c != ',').collect()
     };
-    bare.map(clean).filter(|address: &String| !address.is_empty()).collect()
+    let local = || {
+        let name = one.name.as_deref()?;
+        Some(name.split_once(" (").map_or(name, |(local, _)| local))
+            .filter(|local| !local.is_empty())
+    };
+    let address = match one.address.as_deref() {
+        Some(route) if route.starts_with('@') && route.contains(':') => {
+            clean(route.rsplit(':').next().unwrap_or_default())
+        }
+        Some(host) if host.starts_with('@') => match local()? {
+            blank if blank.contains(char::is_whitespace) => {
+                let quoted = blank.replace(|c: char| c.is_control() || matches!(c, ',' | '"'), "");
+                format!("\"{quoted}\"{}", clean(host))
+            }
+            local => clean(local) + &clean(host),
+        },
+        Some(address) => clean(address),
+        None => clean(local().filter(|name| !name.contains(char::is_whitespace))?),
+    };
+    Some(address).filter(|address| !address.is_empty())
 }
 
 /// Returns the ids in a header, without blanks and angle brackets.
@@ -128,16 +152,27 @@ pub fn list_ids(mail: &Message<'_>, name: &str) -> Vec<String> {
     list.iter().map(|id| clean(id)).filter(|id| !id.is_empty()).collect()
 }
 
-/// Returns the time at which a mail was written.
-pub fn written_seconds(mail: &Message<'_>) -> Option<i64> {
+/// Returns the first date of a mail, as it is written.
+fn date_text<'m>(mail: &'m Message<'_>) -> Option<&'m str> {
     let header = mail.headers().iter().find(|header| header.name().eq_ignore_ascii_case("Date"))?;
     let raw = mail.raw_message.get(header.offset_start as usize..header.offset_end as usize)?;
-    let strict = std::str::from_utf8(raw).ok().and_then(|text| {
+    std::str::from_utf8(raw).ok()
+}
+
+/// Returns the date of a mail in the time zone of its writer, also if it cannot be.
+pub fn written_date(mail: &Message<'_>) -> Option<DateTime> {
+    DateTime::parse_rfc822(date_text(mail)?)
+}
+
+/// Returns the time at which a mail was written.
+pub fn written_seconds(mail: &Message<'_>) -> Option<i64> {
+    let strict = date_text(mail).and_then(|text| {
         let parser = DateTimeParser::new().relaxed_weekday(true);
         parser.parse_timestamp(text.split_whitespace().collect::<Vec<_>>().join(" ")).ok()
     });
-    let lenient = || header.value().as_datetime().and_then(date_seconds);
-    strict.map(jiff::Timestamp::as_second).or_else(lenient)
+    strict
+        .map(jiff::Timestamp::as_second)
+        .or_else(|| written_date(mail).as_ref().and_then(date_seconds))
 }
 
 fn date_seconds(date: &DateTime) -> Option<i64> {
@@ -198,4 +233,58 @@ fn unfold_flowed(text: &str, deletes_space: bool) -> String {
         out.extend((!flows).then_some('\n'));
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_in_every_form() {
+        for (from, expected) in [
+            ("Bob <bob@x.org>", "bob@x.org"),
+            ("bob(work)@localhost", "bob@localhost"),
+            ("\"bob smith\"@x.org", "\"bob smith\"@x.org"),
+            ("<@a,@b:joe@x.org>", "joe@x.org"),
+            ("Joe <joe(x)@y>", "joe@y"),
+            ("bob @ x.org", "bob@x.org"),
+            ("root", "root"),
+            ("root (Cron Daemon)", "root"),
+            ("\"bob@bank\" <eve@x>", "eve@x"),
+        ] {
+            let raw = format!("From: {from}\nSubject: s\n\nx\n");
+            let mail = parse_limited(raw.as_bytes()).unwrap();
+            assert_eq!(list_addresses(&mail, "From"), [expected], "{from}");
+        }
+        let mail = parse_limited(b"From: Bob Smith\nTo: undisclosed-recipients:;\n\nx\n").unwrap();
+        assert!(list_addresses(&mail, "From").is_empty() && list_addresses(&mail, "To").is_empty());
+    }
+
+    /// The line behind a date is a line of its own, whatever zone the date has.
+    #[test]
+    fn dates_of_every_zone() {
+        for (zone, hours) in [
+            ("+0000", 10),
+            ("Z", 10),
+            ("UT", 10),
+            ("UTC", 10),
+            ("GMT", 10),
+            ("EST", 15),
+            ("PDT", 17),
+            ("-0500 (EST)", 15),
+        ] {
+            let raw = format!(
+                "Date: Fri, 24 Apr 2026 10:00:00 {zone}\nFrom: a@x\nResent-Date: Fri, 24 Apr 2026 \
+                 10:00:00 {zone}\nSubject: s\n\nfirst\n\nsecond\n"
+            );
+            let mail = parse_limited(raw.as_bytes()).unwrap();
+            assert_eq!(written_seconds(&mail), Some(1_776_988_800 + hours * 3600), "{zone}");
+            assert_eq!(list_addresses(&mail, "From"), ["a@x"], "{zone}");
+            assert_eq!(first_text(&mail, "Subject").as_deref(), Some("s"), "{zone}");
+            assert_eq!(read_body(&mail, find_body(&mail).unwrap()), "first\n\nsecond", "{zone}");
+        }
+        let last = "From: a@x\nDate: Fri, 24 Apr 2026 10:00:00 Z\n\nfirst\n\nsecond\n";
+        let mail = parse_limited(last.as_bytes()).unwrap();
+        assert_eq!(read_body(&mail, find_body(&mail).unwrap()), "first\n\nsecond");
+    }
 }

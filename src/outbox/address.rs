@@ -323,9 +323,14 @@ fn resolve_mail_id(tables: &IndexTables, index: &Index, draft: &mut Draft) {
     let place = mail.rsplit_once('@').map_or("", |(_, place)| place);
     let is_ours = Kind::ALL.iter().any(|kind| kind.as_str() == place)
         || index.stores().iter().any(|store| store.name() == place);
-    if is_ours && !draft.answers_mail
-        || tables.messages.live_messages().any(|ix| tables.messages.has_plain_id(ix, id))
-    {
+    let is_here =
+        |id: &str| tables.messages.live_messages().any(|ix| tables.messages.has_plain_id(ix, id));
+    if !is_ours && is_here(&mail) {
+        // The ids of mails have a place of their own.
+        draft.in_reply_to = Some(mail);
+        return;
+    }
+    if is_ours && !draft.answers_mail || is_here(id) {
         return;
     }
     let mut mine = tables.messages.find_by_idempotency_key(&mail).iter().rev().copied();

@@ -326,8 +326,17 @@ impl DraftPacker {
                 let entry = *tables.messages.entry(ix);
                 (entry, tables.messages.id(&entry))
             };
-            match self.context.index.store_of(&entry).read_record(&entry.location()) {
-                Ok(record) if record.message.id == id => return Some(record.message),
+            let store = self.context.index.store_of(&entry);
+            match store.read_record(&entry.location()) {
+                Ok(mut record) if record.message.id == id => {
+                    if store.properties().joins_threads() {
+                        let tables = self.context.index.read();
+                        let (thread, _) =
+                            tables.threads.thread_id(&tables.messages, entry.thread());
+                        record.message.thread = Some(thread.to_owned());
+                    }
+                    return Some(record.message);
+                }
                 // It moved since the last scan.
                 Ok(_) | Err(StoreError::Moved) => {
                     let _ = self.context.index.refresh_store(entry.store(), true);

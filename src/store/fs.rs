@@ -5,7 +5,7 @@
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd as _};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -183,9 +183,36 @@ pub fn open_read_write(path: &Path, mode: u32) -> io::Result<File> {
 pub(super) fn open_at(dir: impl AsFd, path: &Path, how: OFlags, mode: u32) -> io::Result<File> {
     let flags = how | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let mode = Mode::from_raw_mode(mode);
-    let file = File::from(retry_on_intr(|| rustix::fs::openat(&dir, path, flags, mode))?);
+    let opened = retry_on_intr(|| rustix::fs::openat(&dir, path, flags, mode));
+    let file = File::from(opened.map_err(|error| match error {
+        // The system opens no socket, and no device without a driver.
+        Errno::NXIO => {
+            io::Error::new(io::ErrorKind::InvalidInput, "is a socket or device, not a file")
+        }
+        other => other.into(),
+    })?);
     require_regular(&file)?;
     Ok(file)
+}
+
+/// Returns true if a process has a file open for writing, as far as the system tells: it gives a lease for reading only
+/// where nobody has. It tells nothing of another user's file, or on a file system without leases.
+pub fn is_open_for_writing(file: &File) -> bool {
+    /// Linux has this number on every architecture.
+    const F_SETSIG: libc::c_int = 10;
+    let control = |command, value: libc::c_int| {
+        // SAFETY: these commands take an integer, and the descriptor is open as long as `file` lives.
+        unsafe { libc::fcntl(file.as_raw_fd(), command, value) }
+    };
+    // If another process opens the file while the lease is held, this one gets a signal, which it ignores.
+    if control(F_SETSIG, libc::SIGURG) == -1 {
+        return false;
+    }
+    if control(libc::F_SETLEASE, libc::F_RDLCK) == -1 {
+        return io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN);
+    }
+    control(libc::F_SETLEASE, libc::F_UNLCK);
+    false
 }
 
 /// Fails for anything but a regular file.

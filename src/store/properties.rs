@@ -13,6 +13,9 @@ pub enum ThreadScheme {
     /// Thread ids that messages carry, and that may have a label after [`ORIGIN`](crate::model::ORIGIN). The label
     /// tells threads of the same id apart.
     Labels,
+    /// Thread ids that messages carry. A message without one joins the thread of the message that it names, which may
+    /// come later: only the index knows it.
+    Joined,
     /// No thread ids: reply links make the threads ([`FoundMessage::in_reply_to`](super::FoundMessage::in_reply_to)).
     Links,
 }
@@ -120,6 +123,11 @@ impl StoreProperties {
     /// Returns true if reply links make the threads.
     pub fn has_reply_links(&self) -> bool {
         self.threads == ThreadScheme::Links
+    }
+
+    /// Returns true if only the index knows the thread of a message.
+    pub fn joins_threads(&self) -> bool {
+        matches!(self.threads, ThreadScheme::Links | ThreadScheme::Joined)
     }
 
     /// Returns true if a thread id may carry a label.

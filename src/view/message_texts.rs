@@ -159,8 +159,7 @@ impl MessageTexts {
         if tables.messages.id(known) != record.message.id || !is_sender {
             return Err(StoreError::Moved.into());
         }
-        if store.properties().has_reply_links() {
-            // In a store whose threads are made of links, only the index knows the thread of a message.
+        if store.properties().joins_threads() {
             let (thread, _) = tables.threads.thread_id(&tables.messages, entry.thread());
             record.message.thread = Some(thread.to_owned());
         }

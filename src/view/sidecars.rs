@@ -94,7 +94,7 @@ impl MessageFile {
                 // A late parent moves a message to another thread.
                 let linked = || {
                     let entry = *tree.index.read().messages.entry(ix);
-                    tree.index.store_of(&entry).properties().has_reply_links()
+                    tree.index.store_of(&entry).properties().joins_threads()
                 };
                 let caching = match place {
                     MessageFolder::Inbox => CachePolicy::Folder,

@@ -21,15 +21,16 @@ use super::settings::{MaildirMarks, MaildirSettings};
 use super::{MaildirStore, check};
 use crate::mime::reading::{FILE_BYTES, MailLimitError};
 use crate::model::locks::Mutex;
-use crate::model::qualify_id;
+use crate::model::{Timestamp, qualify_id};
 use crate::store::digest::secure_hash64;
 use crate::store::engine::Format;
 use crate::store::engine::files::{
     self, DirCache, FileFacts, FileFlags, FileFormat, FileInput, FileReading, FileRow, FileTable,
-    PassSummary, PathRole, PendingReport, ScanPass, StoreFile,
+    GRACE, PassSummary, PathRole, PendingReport, ScanPass, StoreFile,
 };
 use crate::store::{
     Advice, ClaimVerifier, Facets, FoundMessage, Location, Record, StoreError, ViolationReporter,
+    confined, fs,
 };
 
 /// The time for which a message that disappeared still counts as there.
@@ -47,7 +48,7 @@ pub struct MaildirFacts {
     pub(super) digest: [u8; 32],
     /// The time of writing, in milliseconds since 1970.
     time: i64,
-    /// The hash of the id of the mail that gives the thread; 0 if the mail itself gives it.
+    /// The hash of the id of the mail whose thread this one joins; 0 if it names its thread itself.
     parent: u64,
     /// The hash of the thread's id.
     root: u64,
@@ -88,7 +89,7 @@ impl MaildirFacts {
             key: secure_hash64(shown.id.as_bytes()),
             digest: mail.digest,
             time: shown.time.millis(),
-            parent: if mail.has_thread { 0 } else { hash(&shown.in_reply_to) },
+            parent: hash(&mail.parent),
             ..Self::default()
         }
     }
@@ -224,6 +225,17 @@ fn is_in_circle(table: &FileTable<MaildirFacts>, facts: &MaildirFacts) -> bool {
     true
 }
 
+/// Returns true if a file was written a moment ago, and a process still has it open for that.
+fn is_being_written(dirs: &mut DirCache<'_>, opened: &FileInput<'_, MaildirFacts>) -> bool {
+    let age = Timestamp::now().millis().saturating_sub(opened.stamp.modified().millis());
+    if age > GRACE.as_millis() as i64 {
+        return false;
+    }
+    let file = dirs.open(&opened.file.folder);
+    file.and_then(|dir| confined::open_file(&dir, &opened.file.name))
+        .is_ok_and(|file| fs::is_open_for_writing(&file))
+}
+
 impl Format<MaildirStore> for MaildirFormat {
     fn facets(store: &MaildirStore) -> Facets<'_> {
         let writes_marks = store.format.settings.marks == MaildirMarks::On;
@@ -258,7 +270,7 @@ impl FileFormat for MaildirFormat {
     type Message<'a> = Box<(MaildirMail, MaildirFacts)>;
     type Context = ();
 
-    const TAG: [u8; 8] = *b"maildi01";
+    const TAG: [u8; 8] = *b"maildi02";
     const LONGEST: usize = FILE_BYTES;
     const REFUSES_ODD: bool = true;
 
@@ -289,10 +301,6 @@ impl FileFormat for MaildirFormat {
         let mut message = mail.message;
         let note = store.describe_refusal(&message.id, at.source);
         message.id = facts.qualify(message.id).into_owned();
-        let threads = store.format.threads.lock();
-        if let Some(thread) = threads.get(&facts.key).filter(|_| !mail.has_thread) {
-            message.thread = Some(thread.to_string());
-        }
         Ok(Record { message, claim: mail.claim, note, ..Record::default() })
     }
 
@@ -312,7 +320,7 @@ impl FileFormat for MaildirFormat {
     fn parse_file<'a>(
         &self,
         (): &(),
-        _: &mut DirCache<'_>,
+        dirs: &mut DirCache<'_>,
         opened: &'a FileInput<'a, MaildirFacts>,
     ) -> io::Result<FileReading<Self::Message<'a>, MaildirFacts>> {
         if names::has_flag(&opened.file.name, 'T') {
@@ -331,11 +339,17 @@ impl FileFormat for MaildirFormat {
             Err(why) => FileReading::rejected(why.to_string()),
         };
         // Some programs write where others only rename.
-        Ok(FileReading { unfinished: !opened.bytes.ends_with(b"\n"), ..reading })
+        let unfinished = !opened.bytes.ends_with(b"\n") || is_being_written(dirs, opened);
+        Ok(FileReading { unfinished, ..reading })
     }
 
     fn message_facts<'m>(message: &'m Self::Message<'_>) -> &'m MaildirFacts {
         &message.1
+    }
+
+    /// Returns the mail folder and the part of the name that stays when programs move the file and change its flags.
+    fn lasting_path(folder: &str, name: &str) -> String {
+        sibling(folder, names::unique_part(name))
     }
 
     fn report_source(store: &MaildirStore, n: u32) -> u32 {
@@ -382,7 +396,12 @@ impl FileFormat for MaildirFormat {
         let in_sent = copies.iter().any(|(role, _)| *role == MailFolderRole::Sent);
         let from_me = in_sent || self.settings.me.contains(&from);
         let has_note = in_sent && self.refused.find(&shown.id).is_some();
-        let to: Vec<String> = shown.to.iter().map(|to| to.to_ascii_lowercase()).collect();
+        let mut to: Vec<String> = Vec::new();
+        for address in shown.to.iter().chain(&shown.cc).map(|to| to.to_ascii_lowercase()) {
+            if !to.contains(&address) {
+                to.push(address);
+            }
+        }
         Some(FoundMessage {
             at: StoreFile::<MaildirFacts>::location(n, opened.bytes.len()),
             from: from.into(),

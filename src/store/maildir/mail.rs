@@ -36,8 +36,9 @@ pub struct MaildirMail {
     pub files: Vec<Vec<u8>>,
     /// The ids in `References`.
     pub references: Vec<String>,
-    /// True if the thread follows from the mail alone, and not from the mail that it answers.
-    pub has_thread: bool,
+    /// The id of the mail whose thread this one joins: the first that it names. `None` if it names its thread itself, or
+    /// no mail.
+    pub parent: Option<String>,
     /// The signature that it carries.
     pub claim: Option<SignatureClaim>,
     /// True if its signature is by the key that it names.
@@ -110,9 +111,9 @@ pub fn parse_mail(
     let time = time.plus_millis(ms.filter(|_| is_signed).map_or(0, i64::from));
     let id = written_id.unwrap_or_else(|| digest_id(raw));
     let own_thread = own_thread.filter(|thread| is_signed && !thread.is_empty());
-    let named = own_thread.or_else(|| references.first().cloned());
-    let has_thread = named.is_some();
-    let thread = named.or_else(|| answered.clone()).unwrap_or_else(|| id.clone());
+    let parent = references.first().or(answered.as_ref()).filter(|_| own_thread.is_none());
+    let parent = parent.filter(|parent| **parent != id).cloned();
+    let thread = own_thread.or_else(|| parent.clone()).unwrap_or_else(|| id.clone());
     let attachments = files.iter().map(|f| Attachment::new(&*f.name, f.bytes.len())).collect();
     let message = model::Message {
         from: from.into_iter().next(),
@@ -133,7 +134,7 @@ pub fn parse_mail(
         digest: digest.finalize().into(),
         message,
         references,
-        has_thread,
+        parent,
         claim,
         is_signed,
         canonical,

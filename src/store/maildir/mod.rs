@@ -23,7 +23,9 @@ use std::sync::Arc;
 pub use self::settings::{KEYS, MaildirMarks, MaildirSettings};
 use super::engine::files::{FileStore, StoreFile};
 use super::kind::{DefaultPlace, KindRow};
-use super::{Location, PartContent, PartReader, Store, StoreError, StoreProperties, StoreSpec};
+use super::{
+    Location, PartContent, PartReader, Store, StoreError, StoreProperties, StoreSpec, ThreadScheme,
+};
 use crate::mime::reading::FILE_BYTES;
 use crate::model::sanitize_line;
 use format::{MaildirFacts, MaildirFormat};
@@ -73,6 +75,7 @@ impl MaildirStore {
         let properties = StoreProperties {
             max_body: MAX_BODY,
             attachment_rule: Some(send::check_attachments),
+            threads: ThreadScheme::Joined,
             ..StoreProperties::new(spec, me, &spec.dir)
         };
         let format = MaildirFormat::new(settings);

@@ -358,11 +358,11 @@ impl SendmailRuns {
 fn run_program(command: &mut Command, mail: &[u8]) -> io::Result<Output> {
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).current_dir("/");
     let mut child = command.spawn()?;
-    // A program that does not read the mail says why when it ends.
+    // A program may end well before it has read all of a mail. A program that fails says why when it ends.
     let written = child.stdin.take().map_or(Ok(()), |mut input| input.write_all(mail));
     let output = child.wait_with_output()?;
-    if output.status.success() {
-        written?;
+    match written {
+        Err(e) if output.status.success() && e.kind() != io::ErrorKind::BrokenPipe => Err(e),
+        _ => Ok(output),
     }
-    Ok(output)
 }

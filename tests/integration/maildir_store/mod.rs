@@ -1,5 +1,6 @@
 //! A Maildir as a store, with the mail programs that share it.
 
+mod others;
 mod programs;
 mod sending;
 
@@ -258,6 +259,9 @@ fn s812_configuration() {
     m.umount();
     for (lines, why) in [
         ("sent = 1", "config.toml:3"),
+        ("sent = \"../other\"", "do not begin with a dot"),
+        ("sent = \"\"", "a folder needs a name"),
+        ("folders = [\"Work\", \"/lists\"]", "without a slash before it"),
         ("marks = \"maybe\"", "maybe"),
         ("local = \"bob\"", "config.toml:3"),
         ("me = 7", "a text in quotes, or a list of them"),

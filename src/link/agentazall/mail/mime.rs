@@ -18,6 +18,7 @@ use sha2::{Digest, Sha256};
 use crate::link::agentazall::letter::{self, make_usable_name};
 use crate::link::disk_space;
 use crate::mime::compose::{self, clean_header_value};
+use crate::mime::reading::written_date;
 use crate::mime::{self, MailError};
 use crate::model::{Timestamp, encode_hex};
 use crate::store::agentazall::{block, date, names, text};
@@ -225,7 +226,7 @@ pub fn describe_large_mail(
 /// Returns the day of a mail in the time zone of its writer.
 fn mail_day(message: &Message<'_>) -> String {
     let received = message.received().and_then(|received| received.date);
-    let date = message.date().copied().filter(mail_parser::DateTime::is_valid).or(received);
+    let date = written_date(message).filter(mail_parser::DateTime::is_valid).or(received);
     let day = date.map(|date| format!("{:04}-{:02}-{:02}", date.year, date.month, date.day));
     let is_day = |day: &String| date::is_day(day) && day.parse::<jiff::civil::Date>().is_ok();
     day.filter(is_day).unwrap_or_else(|| NO_DAY.to_owned())

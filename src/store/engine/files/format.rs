@@ -10,7 +10,7 @@ use rustix::fs::FileType;
 use super::scan::ScanPass;
 use super::table::{FileFacts, FileTable};
 use super::walk::DirCache;
-use super::{FileStore, StoreFile};
+use super::{FileStore, StoreFile, join_path};
 use crate::model::Timestamp;
 use crate::store::engine::Format;
 use crate::store::fs::Stamp;
@@ -241,6 +241,11 @@ pub trait FileFormat: Format<FileStore<Self>> + std::fmt::Debug {
     /// Returns true if the hash of what lies beside a message shows that there is a signature.
     fn is_signed(_beside: u64) -> bool {
         false
+    }
+
+    /// Returns the part of a file's path that stays as long as the file holds its message.
+    fn lasting_path(folder: &str, name: &str) -> String {
+        join_path(folder, name)
     }
 
     /// Returns the file from which the message in a file was reported. It may be another file if several hold the

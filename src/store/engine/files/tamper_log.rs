@@ -155,7 +155,8 @@ impl<F: FileFormat> FileStore<F> {
     /// Notes the content of a verified message whose signature is gone: no other text takes its place.
     fn note_stripped_signature(&self, n: u32) {
         let table = self.table.read();
-        if let Some((path, facts)) = table.path(n).zip(table.facts(n).copied()) {
+        if let Some(facts) = table.facts(n).copied() {
+            let path = F::lasting_path(table.folder(n), table.name(n));
             drop(table);
             self.reader.tamper_log.note_hashes(path, facts.hashes());
         }
@@ -173,13 +174,14 @@ impl<F: FileFormat> FileStore<F> {
             left.filter_map(|n| Some(table.facts(n)?.hashes())).collect()
         };
         left.retain(|held| held.0 == id);
-        let noted = self.reader.tamper_log.noted_hashes(|| file.path());
+        let noted =
+            self.reader.tamper_log.noted_hashes(|| F::lasting_path(&file.folder, &file.name));
         let held: Vec<_> = left.iter().chain(&noted).filter(|held| held.0 == id).collect();
         if held.is_empty() || held.iter().any(|held| held.1 == content) {
             return false;
         }
         for prints in left {
-            self.reader.tamper_log.note_hashes(file.path(), prints);
+            self.reader.tamper_log.note_hashes(F::lasting_path(&file.folder, &file.name), prints);
         }
         true
     }

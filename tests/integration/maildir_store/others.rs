@@ -1,0 +1,161 @@
+//! Mails as other programs write, change and answer them.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixListener;
+use std::time::Duration;
+
+use super::{Place, mail, texts, with};
+use crate::common::samp::today;
+use crate::common::{Bed, shown, soon};
+
+/// S801: a mail that its writer still has open gets its second, and is shown when it is whole.
+#[test]
+fn s801_a_mail_that_is_being_written() {
+    let (_bed, place, m) = with("", |_| {});
+    let path = place.at("anna/new/1.h");
+    let writer = std::thread::spawn(move || {
+        let mut file = File::create(path).unwrap();
+        file.write_all(mail(1, "").as_bytes()).unwrap();
+        file.sync_all().unwrap();
+        std::thread::sleep(Duration::from_millis(400));
+        file.write_all(b"the second half\n").unwrap();
+    });
+    assert!(m.cat(".next").contains("text 1\nthe second half\n"));
+    writer.join().unwrap();
+    soon("S is set", || place.names("anna/cur") == ["1.h:2,S"]);
+    assert_eq!(m.ls("archive/2026-04-24").len(), 1);
+    // A delivery by rename waits for nothing.
+    place.deliver("anna/new/2.h", &mail(2, ""));
+    assert!(m.cat(".next").contains("text 2"));
+}
+
+/// S811: a mail shows its thread after a remount as before, also where each answer names only the one before it.
+#[test]
+fn s811_threads_after_a_remount() {
+    let (bed, place, m) = with("", |place| {
+        for n in 1..=4 {
+            let answered = format!("In-Reply-To: <m{}@example.org>\n", n - 1);
+            place
+                .deliver(&format!("anna/new/{n}.h"), &mail(n, if n == 1 { "" } else { &answered }));
+        }
+    });
+    let before = m.ok("grep -rh '^Thread:' archive; sha256sum archive/*/* transcripts/*");
+    assert_eq!(before.matches("Thread: m1@example.org").count(), 4, "{before}");
+    drop(m);
+    let m = bed.mount("anna");
+    let after = m.ok("grep -rh '^Thread:' archive; sha256sum archive/*/* transcripts/*");
+    assert_eq!(after, before);
+    // An answer that comes later joins them.
+    place.deliver("anna/new/5.h", &mail(5, "In-Reply-To: <m4@example.org>\n"));
+    soon("it joins", || {
+        m.ls("threads/m1@example.org").iter().filter(|n| shown::has_ending(n, "txt")).count() == 5
+    });
+    assert_eq!(m.ls("threads"), ["m1@example.org"]);
+}
+
+/// S811: an answer of another program joins the thread that I gave to my mail, and so does my reply to it.
+#[test]
+fn s811_a_thread_with_a_name_of_its_own() {
+    let (_bed, place, m) = with("", |_| {});
+    m.ok("printf 'To: bob@localhost\\nThread: plan\\n\\nq\\n' > outbox/x");
+    soon("it is delivered", || place.names("bob/new").len() == 1);
+    let text = fs::read_to_string(place.at("bob/new").join(&place.names("bob/new")[0])).unwrap();
+    let id = text.lines().find_map(|line| line.strip_prefix("Message-ID: ")).unwrap();
+    let from_bob = mail(1, &format!("In-Reply-To: {id}\nReferences: {id}\n"));
+    place.deliver("anna/new/1.h", &from_bob.replace("bob@example.org", "bob@localhost"));
+    soon("it comes", || m.ls("inbox").len() == 1);
+    assert_eq!(m.ls("threads"), ["plan"]);
+    m.ok("n=$(ls inbox); echo fine > inbox/${n%.txt}.reply");
+    soon("the reply is delivered", || place.names("bob/new").len() == 2);
+    assert_eq!(m.ls("threads"), ["plan"]);
+    assert_eq!(m.sh("grep -rl '^Thread: plan$' sent | wc -l").stdout.trim(), "2");
+}
+
+/// S810: a verified mail that was changed stays rejected when a program moves it or changes its flags.
+#[test]
+fn s810_a_changed_mail_that_is_moved() {
+    let (bed, place, m) = with("", |_| {});
+    m.ok("printf 'To: anna@localhost\\n\\npay 10\\n' > outbox/x");
+    soon("it comes", || place.names("anna/new").len() == 1);
+    soon("it is valid", || {
+        shown::all(&m, "inbox").iter().any(|one| one.must("Signature").starts_with("valid"))
+    });
+    let name = place.names("anna/new").remove(0);
+    let signed = fs::read_to_string(place.at("anna/new").join(&name)).unwrap();
+    let (_, plain) = signed.split_once("\nFrom: ").unwrap();
+    let forged = format!("From: {plain}").replace("pay 10", "pay 9999");
+    place.deliver(&format!("anna/new/{name}"), &forged);
+    soon("it is rejected", || shown::rejected(&m).len() == 1);
+    for to in [format!("cur/{name}:2,"), format!("cur/{name}:2,F")] {
+        let there = ["new", "cur"].iter().flat_map(|leaf| {
+            place
+                .names(&format!("anna/{leaf}"))
+                .into_iter()
+                .map(move |name| format!("{leaf}/{name}"))
+        });
+        let from = there.into_iter().next().unwrap();
+        fs::rename(place.at("anna").join(from), place.at("anna").join(&to)).unwrap();
+        soon("it is looked at", || shown::rejected(&m).iter().any(|text| text.contains(&to)));
+        assert!(!m.ok("cat inbox/* 2> /dev/null || true").contains("9999"));
+    }
+    drop(m);
+    let m = bed.mount("anna");
+    assert_eq!(shown::rejected(&m).len(), 1);
+    assert!(m.ls("inbox").is_empty());
+}
+
+/// S810: a socket is rejected as everything that is no file, and is no fault of the store.
+#[test]
+fn s810_a_socket() {
+    let (_bed, place, m) = with("", |_| {});
+    let _listener = UnixListener::bind(place.at("anna/new/sock")).unwrap();
+    soon("it is rejected", || shown::rejected(&m).iter().any(|text| text.contains("socket")));
+    assert!(!m.cat("status.txt").contains("cannot be read"), "{}", m.cat("status.txt"));
+}
+
+/// S803: the recipients in Cc are recipients.
+#[test]
+fn s803_recipients_in_cc() {
+    let (_bed, _place, m) = with("", |place| {
+        let text = mail(1, "Cc: carol@localhost, anna@localhost\n");
+        place.deliver("anna/new/1.h", &text.replace("bob@example.org", "bob@localhost"));
+        fs::create_dir(place.at("carol")).unwrap();
+    });
+    assert_eq!(m.ls("search/to:carol@localhost").iter().filter(|n| n.contains("bob@")).count(), 1);
+    m.ok("printf 'To: bob@localhost\\nCc: bob@localhost, anna@localhost\\n\\nx\\n' > outbox/x");
+    soon("both are told", || m.sh("grep -c delivered sent.txt").stdout.trim() == "2");
+    assert_eq!(
+        m.ls(&format!("sent/{}", today())).iter().filter(|n| shown::has_ending(n, "txt")).count(),
+        1
+    );
+}
+
+/// S811: a draft may name the answered mail as mail programs do.
+#[test]
+fn s811_a_draft_names_a_mail() {
+    let (_bed, place, m) = with("", |place| place.deliver("anna/new/1.h", &mail(1, "")));
+    assert_eq!(texts(&m, "inbox"), ["text 1"]);
+    m.ok("printf 'To: bob@localhost\\nIn-Reply-To: <m1@example.org>\\n\\nx\\n' > outbox/x");
+    soon("it is delivered", || place.names("bob/new").len() == 1);
+    let text = fs::read_to_string(place.at("bob/new").join(&place.names("bob/new")[0])).unwrap();
+    assert!(text.contains("\nIn-Reply-To: <m1@example.org>\n"), "{text}");
+    assert_eq!(m.ls("threads"), ["m1@example.org"]);
+}
+
+/// S807: a program that ends with success has taken the mail, whatever it read of it.
+#[test]
+fn s807_a_program_that_does_not_read_all() {
+    let bed = Bed::new();
+    let (program, log) = (bed.path("sendmail"), bed.path("log"));
+    let text = format!("#!/bin/sh\nhead -c 100 > /dev/null\necho run >> {}\n", log.display());
+    fs::write(&program, text).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    Place::new(&bed, &format!("sendmail = \"{}\"\n", program.display()));
+    let m = bed.mount("anna");
+    m.ok("(printf 'To: eve@x.example\\n\\n'; yes | head -c 1000000) > outbox/x");
+    soon("it is taken", || !m.cat("status.txt").contains("waits for") && log.exists());
+    std::thread::sleep(Duration::from_secs(6));
+    assert_eq!(fs::read_to_string(&log).unwrap(), "run\n");
+}
