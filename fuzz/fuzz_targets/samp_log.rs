@@ -37,12 +37,7 @@ fuzz_target!(|data: &[u8]| {
         name: "samp".into(),
         kind: Kind::Samp,
         dir: dir.clone(),
-        may_create: false,
         me: "bar".into(),
-        own_address: None,
-        state: None,
-        roles: msgfs::model::Roles::default(),
-        home: None,
         ..StoreSpec::default()
     };
     let store = store::open(&spec).unwrap();

@@ -92,14 +92,11 @@ dir = "$SYNC/m"
     assert_eq!(config.max_message, 1 << 20);
     assert_eq!(config.watch, Watch::Poll);
     let spec = |name: &str, dir: &str, as_me: Option<&str>| StoreSpec {
-        may_create: false,
         name: name.into(),
         kind: Kind::Samp,
         dir: dir.into(),
         me: "foo".into(),
         own_address: as_me.map(Into::into),
-        state: None,
-        roles: crate::model::Roles::default(),
         home: Some("/home/u".into()),
         ..StoreSpec::default()
     };
@@ -121,9 +118,6 @@ fn without_stores_there_is_samp_at_its_default_place() {
             kind: Kind::Samp,
             dir: "/home/u/.local/state/agent-message".into(),
             me: "foo".into(),
-            own_address: None,
-            state: None,
-            roles: crate::model::Roles::default(),
             home: Some("/home/u".into()),
             ..StoreSpec::default()
         }]

@@ -406,10 +406,6 @@ fn open_with(dir: &Path, unsigned: Unsigned) -> Index {
         kind: Kind::Samp,
         dir: dir.join("store"),
         me: "me".into(),
-        own_address: None,
-        state: None,
-        roles: crate::model::Roles::default(),
-        home: None,
         ..StoreSpec::default()
     })
     .unwrap();

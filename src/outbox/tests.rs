@@ -48,10 +48,6 @@ impl Bed {
             kind: Kind::Samp,
             dir: self.path("samp"),
             me: "me".into(),
-            own_address: None,
-            state: None,
-            roles: crate::model::Roles::default(),
-            home: None,
             ..StoreSpec::default()
         });
         let memory: Arc<dyn Store> = Arc::clone(&self.memory) as Arc<dyn Store>;

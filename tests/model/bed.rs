@@ -67,10 +67,6 @@ impl Bed {
             kind: Kind::Samp,
             dir: self.store(),
             me: ME.into(),
-            own_address: None,
-            state: None,
-            roles: msgfs::model::Roles::default(),
-            home: None,
             ..StoreSpec::default()
         })
         .unwrap();

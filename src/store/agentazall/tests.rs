@@ -69,9 +69,6 @@ impl Bed {
             kind: Kind::AgentAzall,
             dir: self.root(),
             me: "somebody".into(),
-            own_address: None,
-            roles: crate::model::Roles::default(),
-            home: None,
             ..StoreSpec::default()
         }
     }

@@ -76,13 +76,10 @@ impl Host {
     fn spec(&self, me: &str) -> StoreSpec {
         StoreSpec {
             may_create: true,
-            state: None,
             name: "amp".into(),
             kind: Kind::Amp,
             dir: self.dir.path().to_owned(),
             me: me.into(),
-            own_address: None,
-            roles: crate::model::Roles::default(),
             home: Some(self.dir.path().to_owned()),
             ..StoreSpec::default()
         }

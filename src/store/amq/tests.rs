@@ -52,10 +52,6 @@ impl Root {
             kind: Kind::Amq,
             dir: self.dir.path().to_owned(),
             me: me.into(),
-            own_address: None,
-            state: None,
-            roles: crate::model::Roles::default(),
-            home: None,
             ..StoreSpec::default()
         }
     }

@@ -102,10 +102,7 @@ impl Project {
             kind: Kind::Atsf,
             dir: self.root(),
             me: "foo".into(),
-            own_address: None,
             state: Some(self.dir.path().join("state")),
-            roles: crate::model::Roles::default(),
-            home: None,
             ..StoreSpec::default()
         }
     }

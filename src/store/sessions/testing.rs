@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::message::{SessionBlock, SessionHead, SessionMessage, read_session};
-use crate::model::Roles;
 use crate::store::testing::Book;
 use crate::store::{self, Kind, Store, StoreSpec};
 
@@ -42,15 +41,10 @@ impl SessionBed {
 
     pub fn open(&self) -> Arc<dyn Store> {
         let spec = StoreSpec {
-            may_create: false,
             name: self.kind.to_string(),
             kind: self.kind,
             dir: self.dir.path().to_owned(),
             me: "bob".into(),
-            own_address: None,
-            state: None,
-            roles: Roles::default(),
-            home: None,
             ..StoreSpec::default()
         };
         store::open(&spec).unwrap()

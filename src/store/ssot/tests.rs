@@ -47,10 +47,6 @@ impl Bed {
             kind: Kind::Ssot,
             dir: self.dir(),
             me: role.into(),
-            own_address: None,
-            state: None,
-            roles: crate::model::Roles::default(),
-            home: None,
             ..StoreSpec::default()
         }
     }

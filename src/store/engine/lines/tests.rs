@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-use crate::model::Roles;
 use crate::store::testing::Book;
 use crate::store::{self, Kind, Store, StoreSpec};
 
@@ -17,10 +16,6 @@ fn open(dir: &std::path::Path) -> std::sync::Arc<dyn Store> {
         kind: Kind::Samp,
         dir: dir.to_owned(),
         me: "bar".into(),
-        own_address: None,
-        state: None,
-        roles: Roles::default(),
-        home: None,
         ..StoreSpec::default()
     };
     store::open(&spec).unwrap()

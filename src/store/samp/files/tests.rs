@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{Draft, Message, Roles, Timestamp};
+use crate::model::{Draft, Message, Timestamp};
 use crate::store::samp::record::{NewSampRecord, build_line};
 use crate::store::testing::{Book, Key};
 use crate::store::{self, Kind, PartContent, PrepareContext, Store, StoreSpec};
@@ -17,10 +17,6 @@ fn open(dir: &Path, me: &str) -> Arc<dyn Store> {
         kind: Kind::Samp,
         dir: dir.to_owned(),
         me: me.into(),
-        own_address: None,
-        state: None,
-        roles: Roles::default(),
-        home: None,
         ..StoreSpec::default()
     };
     store::open(&spec).unwrap()

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::model::{Draft, Roles, Timestamp};
+use crate::model::{Draft, Timestamp};
 use crate::store::testing::{Book, Key};
 use crate::store::{Kind, MessageAppender as _, PrepareContext, Signer as _, StoreSpec};
 
@@ -26,10 +26,7 @@ impl Machine {
             kind: Kind::Samp,
             dir: self.dir.path().join("samp"),
             me: "me".into(),
-            own_address: None,
             state: Some(self.state()),
-            roles: Roles::default(),
-            home: None,
             may_create: true,
             ..StoreSpec::default()
         })
