@@ -325,7 +325,9 @@ fn resolve_mail_id(tables: &IndexTables, index: &Index, draft: &mut Draft) {
         || index.stores().iter().any(|store| store.name() == place);
     let is_here =
         |id: &str| tables.messages.live_messages().any(|ix| tables.messages.has_plain_id(ix, id));
-    if !is_ours && is_here(&mail) {
+    let mut mine = tables.messages.find_by_idempotency_key(&mail).iter().rev().copied();
+    let mine = mine.find(|ix| tables.messages.entry(*ix).is_from_me());
+    if mine.is_none() && !is_ours && is_here(&mail) {
         // The ids of mails have a place of their own.
         draft.in_reply_to = Some(mail);
         return;
@@ -333,8 +335,6 @@ fn resolve_mail_id(tables: &IndexTables, index: &Index, draft: &mut Draft) {
     if is_ours && !draft.answers_mail || is_here(id) {
         return;
     }
-    let mut mine = tables.messages.find_by_idempotency_key(&mail).iter().rev().copied();
-    let mine = mine.find(|ix| tables.messages.entry(*ix).is_from_me());
     let first = mine.map(|ix| tables.messages.find_original(ix).unwrap_or(ix));
     draft.in_reply_to = first.map(|ix| plain_id(&tables.messages.shown_id(ix)).to_owned());
 }

@@ -412,7 +412,7 @@ impl Composer<'_> {
         self.outbox.folders.set_error(&name, why.as_deref());
     }
 
-    /// Has a accepted folder sent as soon as it is quiet.
+    /// Has an accepted folder sent as soon as it is quiet.
     fn send_when_quiet(self, folder: &str) {
         if !self.outbox.folders.claim_quiet_wait(folder) {
             return;

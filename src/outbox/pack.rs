@@ -331,8 +331,9 @@ impl DraftPacker {
                 Ok(mut record) if record.message.id == id => {
                     if store.properties().joins_threads() {
                         let tables = self.context.index.read();
-                        let (thread, _) =
-                            tables.threads.thread_id(&tables.messages, entry.thread());
+                        let (thread, _) = tables
+                            .threads
+                            .thread_id(&tables.messages, tables.messages.entry(ix).thread());
                         record.message.thread = Some(thread.to_owned());
                     }
                     return Some(record.message);

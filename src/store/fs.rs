@@ -196,10 +196,16 @@ pub(super) fn open_at(dir: impl AsFd, path: &Path, how: OFlags, mode: u32) -> io
 }
 
 /// Returns true if a process has a file open for writing, as far as the system tells: it gives a lease for reading only
-/// where nobody has. It tells nothing of another user's file, or on a file system without leases.
+/// where nobody has. It tells nothing of another user's file, or of one on a file system of another machine.
 pub fn is_open_for_writing(file: &File) -> bool {
     /// Linux has this number on every architecture.
     const F_SETSIG: libc::c_int = 10;
+    /// NFS, SMB 1 to 3, FUSE and 9P: they refuse a lease although nobody writes, or know only the writers of this machine.
+    const REMOTE: [u32; 6] = [0x6969, 0x517b, 0xff53_4d42, 0xfe53_4d42, 0x6573_5546, 0x0102_1997];
+    let kind = rustix::fs::fstatfs(file).map(|about| about.f_type as u32);
+    if kind.is_ok_and(|kind| REMOTE.contains(&kind)) {
+        return false;
+    }
     let control = |command, value: libc::c_int| {
         // SAFETY: these commands take an integer, and the descriptor is open as long as `file` lives.
         unsafe { libc::fcntl(file.as_raw_fd(), command, value) }

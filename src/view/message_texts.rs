@@ -160,7 +160,7 @@ impl MessageTexts {
             return Err(StoreError::Moved.into());
         }
         if store.properties().joins_threads() {
-            let (thread, _) = tables.threads.thread_id(&tables.messages, entry.thread());
+            let (thread, _) = tables.threads.thread_id(&tables.messages, known.thread());
             record.message.thread = Some(thread.to_owned());
         }
         if let Some(shared) = tables.messages.shared_id(ix) {

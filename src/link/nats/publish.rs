@@ -13,6 +13,7 @@ use super::failure::NatsError;
 use super::line::{self, AT, PublishedLine};
 use super::log::{NatsLogReader, NatsLogTail};
 use super::log_sync::{LogSync, is_log_blocked};
+use super::receive::ReplayEnd;
 use super::server::{ApiError, NatsConnection};
 use crate::model::sanitize_line;
 use crate::store::fs::Stamp;
@@ -32,6 +33,9 @@ const NEWER: Duration = Duration::from_millis(100);
 const LOST: Duration = Duration::from_millis(500);
 const FULL: Duration = Duration::from_secs(5);
 pub const DENIED: Duration = Duration::from_secs(30);
+
+/// The pause before the lines that a log lacks are put back again, if it could not be written.
+const BLOCKED: Duration = Duration::from_secs(300);
 
 /// The error codes for a full stream.
 const NO_ROOM: [u64; 5] = [10_002, 10_023, 10_047, 10_077, 10_122];
@@ -119,9 +123,15 @@ impl LogSync {
             return Ok(false);
         }
         let upto = self.state.cursor.seq;
-        if self.replay_messages(server, writer, upto).await? {
-            let known = self.writer_mut(writer);
-            (known.place.lacks_lines, known.is_dirty) = (false, true);
+        let end = self.replay_messages(server, writer, upto).await?;
+        let known = self.writer_mut(writer);
+        match end {
+            ReplayEnd::Complete => (known.place.lacks_lines, known.is_dirty) = (false, true),
+            ReplayEnd::Deferred => {}
+            ReplayEnd::Blocked => {
+                known.held_until = Some(Instant::now() + BLOCKED);
+                return Ok(false);
+            }
         }
         Ok(true)
     }

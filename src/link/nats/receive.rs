@@ -38,6 +38,17 @@ pub enum LinePlacement {
     Compare,
 }
 
+/// The end of a replay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplayEnd {
+    /// The log has every line that belongs into it.
+    Complete,
+    /// Lines are left out until the new lines of the log are published.
+    Deferred,
+    /// The log cannot be written.
+    Blocked,
+}
+
 impl LogSync {
     /// Puts a line into the log, unless it is there.
     fn accept_line(
@@ -232,6 +243,7 @@ impl LogSync {
                     self.refuse_message(server, &server.space.writer_subject(writer), seq, &why);
                     let known = self.writer_mut(writer);
                     known.place.end = known.place.end.max(line.end_offset());
+                    known.note_missing_lines();
                     return Ok(());
                 }
                 Err(error) => return Err(NatsError::Disk(alias::log_name(writer), error)),
@@ -239,7 +251,7 @@ impl LogSync {
         }
     }
 
-    /// Puts the lines into a log that it lacks of the messages up to `upto`. Returns true if none of them was deferred.
+    /// Puts the lines into a log that it lacks of the messages up to `upto`.
     ///
     /// # Errors
     /// Returns an error if they cannot be read or written.
@@ -248,8 +260,9 @@ impl LogSync {
         server: &mut NatsConnection,
         writer: &str,
         upto: u64,
-    ) -> Result<bool, NatsError> {
-        let (mut from, mut straight, mut first, mut complete) = (1, true, true, true);
+    ) -> Result<ReplayEnd, NatsError> {
+        let (mut from, mut straight, mut first) = (1, true, true);
+        let mut end = ReplayEnd::Complete;
         loop {
             let (some, more) = self.read_messages(server, writer, from).await?;
             for stored in some.iter().take_while(|stored| stored.seq <= upto) {
@@ -263,10 +276,12 @@ impl LogSync {
                         }
                         Ok(taken) => {
                             straight &= taken == LinePlacement::InPlace;
-                            complete &= taken != LinePlacement::Deferred;
+                            if taken == LinePlacement::Deferred {
+                                end = ReplayEnd::Deferred;
+                            }
                             break;
                         }
-                        Err(error) if is_log_blocked(&error) => return Ok(true),
+                        Err(error) if is_log_blocked(&error) => return Ok(ReplayEnd::Blocked),
                         Err(error) => return Err(NatsError::Disk(alias::log_name(writer), error)),
                     }
                 }
@@ -282,7 +297,7 @@ impl LogSync {
             (known.place.odd, known.local_ids, known.published_ids) = (None, None, None);
             known.is_dirty = true;
         }
-        Ok(complete)
+        Ok(end)
     }
 
     /// Returns some messages of a writer from a number on, and true if there may be more.

@@ -5,7 +5,7 @@
 //! a moment, because a program may be about to put it back under another name.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -28,6 +28,7 @@ use crate::store::engine::files::{
     self, DirCache, FileFacts, FileFlags, FileFormat, FileInput, FileReading, FileRow, FileTable,
     GRACE, PassSummary, PathRole, PendingReport, ScanPass, StoreFile,
 };
+use crate::store::fs::Stamp;
 use crate::store::{
     Advice, ClaimVerifier, Facets, FoundMessage, Location, Record, StoreError, ViolationReporter,
     confined, fs,
@@ -163,8 +164,8 @@ impl MaildirFormat {
         self.leaf_role(&files::path_parts(table.folder(n)))
     }
 
-    /// Returns the id of a mail's thread. A mail that only names the one that it answers belongs to the thread of that
-    /// one, as soon as that is known.
+    /// Returns the id of a mail's thread. A mail that names other mails joins the thread of the first one, as soon as that
+    /// is known.
     fn find_thread(
         &self,
         pass: &mut ScanPass<'_, Self>,
@@ -175,26 +176,32 @@ impl MaildirFormat {
         if facts.parent == 0 || is_in_circle(pass.table, facts) {
             return own;
         }
-        let Some(parent) = find_mails(pass.table, facts.parent).first().copied() else {
+        let Some((parent, above)) = find_deciding_mail(pass.table, facts.parent) else {
             return own;
         };
-        let begins = pass.table.facts(parent).is_some_and(|facts| facts.root == facts.key);
+        if above.root == above.key {
+            return own;
+        }
         let known = self.threads.lock().get(&facts.parent).map(ToString::to_string);
-        if known.is_none() && !begins {
+        known.unwrap_or_else(|| {
             // After a restart, the mail is read for its thread.
             pass.queue_files([parent]);
-        }
-        known.unwrap_or(own)
+            own
+        })
     }
 
-    /// Notes the thread of a mail, and has its answers read again if they are in another one.
-    fn note_thread(&self, pass: &mut ScanPass<'_, Self>, facts: &MaildirFacts, thread: &str) {
+    /// Notes the thread of a mail if it decides for its id, and has its answers read again if they are in another one.
+    fn note_thread(&self, pass: &mut ScanPass<'_, Self>, n: u32, thread: &str) {
+        let table = &*pass.table;
+        let Some(facts) = table.facts(n).copied() else { return };
+        if find_deciding_mail(table, facts.key).is_none_or(|(first, _)| first != n) {
+            return;
+        }
         if facts.root == facts.key {
             self.threads.lock().remove(&facts.key);
         } else {
             self.threads.lock().insert(facts.key, thread.into());
         }
-        let table = &*pass.table;
         let moves = |n: &u32| {
             let answer = table.facts(*n).copied().unwrap_or_default();
             answer.root != facts.root && !is_in_circle(table, &answer)
@@ -212,15 +219,22 @@ pub(super) fn find_mails(table: &FileTable<MaildirFacts>, key: u64) -> Vec<u32> 
     found
 }
 
-/// Returns true if the way from a mail to the one that it answers, and so on, leads back to it, or is too long.
+/// Returns the file that decides which thread the mails of an id are in, with its facts: the signed one, or else the
+/// first. So no later mail of the same id moves the answers to another thread.
+fn find_deciding_mail(table: &FileTable<MaildirFacts>, key: u64) -> Option<(u32, MaildirFacts)> {
+    let mails = find_mails(table, key).into_iter();
+    let known = mails.filter_map(|n| Some((n, table.facts(n).copied()?)));
+    known.min_by_key(|(n, facts)| (facts.is_plain == 0, *n))
+}
+
+/// Returns true if the way from a mail to the first that it names, and so on, leads back to it, or is too long.
 fn is_in_circle(table: &FileTable<MaildirFacts>, facts: &MaildirFacts) -> bool {
     let mut at = facts.parent;
     for _ in 0..MAX_CLIMB {
         if at == 0 || at == facts.key {
             return at != 0;
         }
-        let above = find_mails(table, at).first().and_then(|n| table.facts(*n));
-        at = above.map_or(0, |above| above.parent);
+        at = find_deciding_mail(table, at).map_or(0, |(_, above)| above.parent);
     }
     true
 }
@@ -232,8 +246,11 @@ fn is_being_written(dirs: &mut DirCache<'_>, opened: &FileInput<'_, MaildirFacts
         return false;
     }
     let file = dirs.open(&opened.file.folder);
-    file.and_then(|dir| confined::open_file(&dir, &opened.file.name))
-        .is_ok_and(|file| fs::is_open_for_writing(&file))
+    // The writer may also have closed it since it was read.
+    file.and_then(|dir| confined::open_file(&dir, &opened.file.name)).is_ok_and(|file| {
+        fs::is_open_for_writing(&file)
+            || Stamp::from_file(&file).is_ok_and(|stamp| stamp != opened.stamp)
+    })
 }
 
 impl Format<MaildirStore> for MaildirFormat {
@@ -378,7 +395,7 @@ impl FileFormat for MaildirFormat {
         let thread = self.find_thread(pass, &mail, &facts);
         facts.root = secure_hash64(thread.as_bytes());
         pass.table.update_row(n, |_, kept| *kept = facts);
-        self.note_thread(pass, &facts, &thread);
+        self.note_thread(pass, n, &thread);
         let copies = facts.find_copies(pass.table);
         let copies: Vec<(MailFolderRole, u32)> =
             copies.into_iter().map(|n| (self.file_role(pass.table, n), n)).collect();
@@ -396,12 +413,9 @@ impl FileFormat for MaildirFormat {
         let in_sent = copies.iter().any(|(role, _)| *role == MailFolderRole::Sent);
         let from_me = in_sent || self.settings.me.contains(&from);
         let has_note = in_sent && self.refused.find(&shown.id).is_some();
-        let mut to: Vec<String> = Vec::new();
-        for address in shown.to.iter().chain(&shown.cc).map(|to| to.to_ascii_lowercase()) {
-            if !to.contains(&address) {
-                to.push(address);
-            }
-        }
+        let all = shown.to.iter().chain(&shown.cc).map(|to| to.to_ascii_lowercase());
+        let mut seen = HashSet::new();
+        let to: Vec<String> = all.filter(|address| seen.insert(address.clone())).collect();
         Some(FoundMessage {
             at: StoreFile::<MaildirFacts>::location(n, opened.bytes.len()),
             from: from.into(),

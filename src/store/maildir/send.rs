@@ -363,6 +363,10 @@ fn run_program(command: &mut Command, mail: &[u8]) -> io::Result<Output> {
     let output = child.wait_with_output()?;
     match written {
         Err(e) if output.status.success() && e.kind() != io::ErrorKind::BrokenPipe => Err(e),
-        _ => Ok(output),
+        Err(e) => {
+            tracing::debug!(error = %e, "the program that sends mail did not read all of a mail");
+            Ok(output)
+        }
+        Ok(()) => Ok(output),
     }
 }

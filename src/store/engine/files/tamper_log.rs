@@ -174,8 +174,10 @@ impl<F: FileFormat> FileStore<F> {
             left.filter_map(|n| Some(table.facts(n)?.hashes())).collect()
         };
         left.retain(|held| held.0 == id);
-        let noted =
-            self.reader.tamper_log.noted_hashes(|| F::lasting_path(&file.folder, &file.name));
+        let log = &self.reader.tamper_log;
+        let mut noted = log.noted_hashes(|| F::lasting_path(&file.folder, &file.name));
+        // Earlier builds noted the whole path.
+        noted.extend(log.noted_hashes(|| file.path()));
         let held: Vec<_> = left.iter().chain(&noted).filter(|held| held.0 == id).collect();
         if held.is_empty() || held.iter().any(|held| held.1 == content) {
             return false;

@@ -271,6 +271,41 @@ fn answers_join_the_thread_of_a_late_parent() {
     assert_eq!(threads(&book), ["a@x"; 5]);
 }
 
+/// Mails of one id with different parents make no circle, and no later one moves the answers.
+#[test]
+fn the_first_mail_of_an_id_decides_its_thread() {
+    let files = |list: &[(&str, &str)]| {
+        let place = Place::new();
+        for (n, (id, to)) in list.iter().enumerate() {
+            let head =
+                if to.is_empty() { String::new() } else { format!("References: <{to}@x>\n") };
+            place.put(&format!("new/{n}.h"), &mail(&format!("{id}@x"), &head, &n.to_string()));
+        }
+        place
+    };
+    for list in [
+        &[("a", ""), ("a", "b"), ("b", ""), ("b", "c"), ("c", "a")][..],
+        &[("a", ""), ("b", ""), ("c", ""), ("a", "b"), ("b", "c"), ("c", "a")],
+        &[("a", "b"), ("b", "a"), ("a", "c"), ("b", "d"), ("c", "b")],
+    ] {
+        let place = files(list);
+        assert_eq!(Book::scanned(&place.store()).messages.len(), list.len(), "{list:?}");
+    }
+    let place = files(&[("a", ""), ("b", "a")]);
+    let store = place.store();
+    let mut book = Book::scanned(&store);
+    place.put("new/3.h", &mail("a@x", "References: <q@x>\n", "a stranger's"));
+    place.put("new/4.h", &mail("c@x", "References: <a@x> <b@x>\n", "later"));
+    book.scan(&store, true);
+    let thread = |body: &str| {
+        let of = |kept: &&crate::store::testing::Kept| {
+            store.read_record(&kept.at).unwrap().message.body == body
+        };
+        book.messages.values().find(of).unwrap().thread.to_string()
+    };
+    assert_eq!(["0", "1", "later"].map(thread), ["a@x", "a@x", "a@x"]);
+}
+
 #[test]
 fn answers_in_a_circle_end() {
     let place = Place::new();
