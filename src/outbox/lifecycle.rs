@@ -32,6 +32,13 @@ impl Outbox {
             ));
         }
         let (stores, recipient) = (self.context.index.stores(), names::recipient_in_name(name));
+        if names::is_reply_name(recipient) && !self.is_known_recipient(recipient) {
+            return Err(OutboxError::Invalid(format!(
+                "{0} is the name of a reply, and outbox/{0} would go to nobody: write it beside the message, as \
+                 inbox/{0} or archive/DAY/{0}",
+                crate::model::sanitize_line(recipient)
+            )));
+        }
         if route::is_well_formed(stores, recipient) {
             return Ok(());
         }
@@ -41,19 +48,18 @@ impl Outbox {
     /// Returns true if a file of this name is a private draft. A name that only programs make up is not private if it
     /// is somebody's address.
     pub(super) fn is_private(&self, name: &str, target: &DraftTarget) -> bool {
-        let known = || {
-            route::is_known_recipient(
-                &self.context.index,
-                names::recipient_in_name(name),
-                &self.settings,
-            )
-        };
         names::is_private(name)
-            && !(*target == DraftTarget::Outbox && names::is_temporary(name) && known())
+            && !(*target == DraftTarget::Outbox
+                && names::is_temporary(name)
+                && self.is_known_recipient(names::recipient_in_name(name)))
     }
 
-    /// Starts a draft. A saved draft of this name and target lends its text unless `truncate`. A refused answer that
-    /// lies in `outbox/` can be written again there.
+    fn is_known_recipient(&self, name: &str) -> bool {
+        route::is_known_recipient(&self.context.index, name, &self.settings)
+    }
+
+    /// Starts a draft. A saved draft of this name and target lends its text unless `truncate`. A draft of a thread or a
+    /// reply that was refused lies in `outbox/`, and can be written again there.
     ///
     /// # Errors
     /// The errors of [`Outbox::check_name`].
@@ -65,10 +71,7 @@ impl Outbox {
     ) -> Result<DraftId, OutboxError> {
         let kept = {
             let shelf = self.saved_drafts.lock();
-            let answer = |k: &&SavedDraft| {
-                matches!(k.target, DraftTarget::Reply { .. } | DraftTarget::ReplyAll { .. })
-            };
-            let retried = shelf.get(name).filter(answer).filter(|_| target == DraftTarget::Outbox);
+            let retried = shelf.get(name).filter(|_| target == DraftTarget::Outbox);
             shelf.find_draft(name, &target).or(retried).cloned()
         };
         if kept.is_none() && target == DraftTarget::Outbox {
@@ -291,7 +294,13 @@ impl Outbox {
         if !d.touched && shelf.find_draft(&d.name, &d.target).is_some() {
             return;
         }
-        if d.refused.is_none() && d.target != DraftTarget::Outbox && d.text.is_empty() {
+        // An editor that has just made an empty file removes it by itself.
+        let is_private = self.is_private(&d.name, &d.target);
+        if d.refused.is_none()
+            && d.target != DraftTarget::Outbox
+            && d.text.is_empty()
+            && !is_private
+        {
             return;
         }
         if let Some(refused) = &d.refused {
@@ -343,11 +352,17 @@ impl Outbox {
         (to, target): &(String, DraftTarget),
         replace: bool,
     ) -> Result<(), OutboxError> {
-        if *target == DraftTarget::Outbox {
-            self.check_name(to)?;
-        }
         if !replace && (self.find_draft(to, target).is_some() || self.find_entry(to).is_some()) {
             return Err(OutboxError::Exists);
+        }
+        // A draft of a thread or a reply that was refused lies in `outbox/`. The text in its place goes where it went.
+        let elsewhere = |kept: &&SavedDraft| kept.target != DraftTarget::Outbox;
+        let replaced = self.saved_drafts.lock().get(to).filter(elsewhere).cloned();
+        let replaced = replaced.filter(|_| *target == DraftTarget::Outbox);
+        let (to, target) =
+            replaced.as_ref().map_or((to, target), |kept| (&kept.name, &kept.target));
+        if *target == DraftTarget::Outbox {
+            self.check_name(to)?;
         }
         if self.rename_open((from, of), (to, target)) {
             return Ok(());

@@ -62,6 +62,17 @@ pub fn recipient_in_name(name: &str) -> &str {
     [".txt", ".md", ".eml"].iter().find_map(|ext| name.strip_suffix(ext)).unwrap_or(name)
 }
 
+/// Returns true for the name of a reply beside a message: that of the message, which begins with its time, and `.reply`.
+pub fn is_reply_name(name: &str) -> bool {
+    let stem = name.strip_suffix(".reply").or_else(|| name.strip_suffix(".reply-all"));
+    let (day, time) = stem.and_then(|stem| stem.get(..20)?.split_once('T')).unwrap_or_default();
+    let is_number = |digits: &str| digits.bytes().all(|b| b.is_ascii_digit());
+    day.len() == 8
+        && is_number(day)
+        && time.get(..6).is_some_and(is_number)
+        && time.get(6..7) == Some(".")
+}
+
 /// Returns a name and then its replacements while it is taken: with `.2` at its end, `.3` and so on.
 pub fn numbered_names(name: String) -> impl Iterator<Item = String> {
     (1..).map(move |n| if n == 1 { name.clone() } else { format!("{name}.{n}") })

@@ -303,3 +303,42 @@ fn s382_delayed_updates() {
     assert_eq!(m.cat("outbox/b.tmp"), "hi\n");
     assert_eq!(bodies(&bed.store, "bar").len(), 2);
 }
+
+/// S280, S49: a reply or a draft of a thread that was refused is mended in `outbox/`, in whatever way an editor writes,
+/// and goes where it was to go. The name of a reply is nobody's.
+#[test]
+fn s280_a_refused_reply_is_mended_in_outbox() {
+    let (bed, m, recs, names) = mounted_three();
+    let stem = names[1].trim_end_matches(".txt");
+    let thread = recs[1].thread.clone();
+    let mut count = 0;
+    for (draft, place) in [
+        (format!("inbox/{stem}.reply"), format!("{stem}.reply")),
+        (format!("threads/{thread}/zebra"), "zebra".to_owned()),
+    ] {
+        for mend in [
+            "sed -i /Priority/d outbox/$n",
+            "sed /Priority/d outbox/$n > outbox/$n.tmp && mv outbox/$n.tmp outbox/$n",
+            "printf '\\nbetter' > outbox/$n",
+        ] {
+            m.sh(&format!("printf 'Priority: high\\n\\nbetter' > {draft}"));
+            soon("it is refused", || m.ls("outbox").contains(&format!("{place}.error")));
+            m.ok(&format!("n={place}; {mend}"));
+            count += 1;
+            soon("it is sent", || bodies(&bed.store, "bar").len() == count);
+            let sent = read_log(&bed.store, "bar").pop().unwrap();
+            assert_eq!(member(&sent, "thread"), &*thread, "{draft} {mend}: {sent:?}");
+            if draft.starts_with("inbox/") {
+                assert_eq!(member(&sent, "re"), recs[1].id, "{mend}: {sent:?}");
+            }
+            assert!(m.ls("outbox").is_empty(), "{mend}: {:?}", m.ls("outbox"));
+        }
+    }
+    let out = m.sh(&format!("echo lost > outbox/{stem}.reply"));
+    assert!(!out.ok(), "{out:?}");
+    assert!(m.cat("status.txt").contains("is the name of a reply"), "{}", m.cat("status.txt"));
+    assert_eq!(bodies(&bed.store, "bar").len(), count);
+    // Editors make empty files beside a reply, and remove them.
+    m.ok(&format!(": > inbox/{stem}.reply~; rm inbox/{stem}.reply~"));
+    m.ok(&format!(": > threads/{thread}/new~; rm threads/{thread}/new~"));
+}
