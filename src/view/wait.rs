@@ -11,7 +11,7 @@ use super::awaited_answers::claim_answer;
 use super::file::{FileContent, OpenFile, OpenRequest, ReadToEndMark};
 use super::node::{NodeTrait, PagePolicy};
 use super::table::{NodeAttributes, View};
-use super::{CachePolicy, Error, ReaderProfile, Tree};
+use super::{CachePolicy, Error, Tree};
 use crate::index::MsgIx;
 use crate::model::locks::{LockLevel, Mutex};
 
@@ -20,7 +20,7 @@ use crate::model::locks::{LockLevel, Mutex};
 struct NextClaims {
     /// Messages of readers that have such a file open.
     open: HashSet<MsgIx>,
-    /// Messages that a reader read to the end, where that marks nothing.
+    /// Messages that a reader read to the end and that stayed unread.
     read: HashSet<MsgIx>,
     /// The time at which each message was last handed out, for as long as a reader waits.
     times: HashMap<MsgIx, Instant>,
@@ -173,9 +173,11 @@ impl WaitView {
 
     /// Ends the claim of a reader on a message. Unless the message was read to its end, another reader gets it.
     pub fn return_claim(&self, tree: &Tree, (ix, read): (MsgIx, bool)) {
+        // Reading may mark nothing here, or the store could not be marked.
+        let is_unread = tree.index.read().messages.entry(ix).is_unread();
         let mut handed = self.claims.lock();
         handed.open.remove(&ix);
-        if read && !tree.should_mark_reading(&ReaderProfile::default()) {
+        if read && is_unread {
             handed.read.insert(ix);
         }
         drop(handed);

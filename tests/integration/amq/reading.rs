@@ -371,3 +371,22 @@ fn s572_every_copy() {
     assert!(queue.names("bob/inbox/new").is_empty());
     m.inbox_stays(&[]);
 }
+
+/// S221: a message that cannot be claimed keeps no other message from `.next`.
+#[test]
+fn s221_next_after_a_message_that_cannot_be_claimed() {
+    let (_bed, queue, m) = with(|_, queue| {
+        for n in 1..=2 {
+            let (path, text) = mail(n);
+            queue.put(path.strip_prefix("agents/").unwrap(), &text);
+        }
+        fs::remove_dir(queue.at("bob/receipts")).unwrap();
+    });
+    assert!(m.cat(".next").ends_with("mail 1\n"));
+    assert!(m.cat(".next").ends_with("mail 2\n"));
+    assert_eq!(m.ls("inbox").len(), 2, "neither could be claimed");
+    fs::create_dir(queue.at("bob/receipts")).unwrap();
+    m.ok("cat inbox/*");
+    m.inbox_becomes(&[]);
+    assert_eq!(queue.names("bob/receipts").len(), 2);
+}
