@@ -151,6 +151,7 @@ impl Outbox {
         let routes = self.packer.route_draft(&draft)?;
         for store in routes.iter().filter_map(|r| self.context.index.stores().get(r.store)) {
             self.keys.key_for_store(store.as_ref())?;
+            store.require_appender()?.check_header(&draft)?;
         }
         self.packer.check_files(&draft, &routes)
     }

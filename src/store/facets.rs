@@ -115,6 +115,15 @@ pub trait MessageAppender {
         None
     }
 
+    /// Fails if the header of a draft has a line that the format has no place for, or a value that it does not know.
+    /// It is asked while a program still writes the text.
+    ///
+    /// # Errors
+    /// [`StoreError::Invalid`] for the first such line.
+    fn check_header(&self, _draft: &Draft) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// Turns a draft into records for its recipients, without writing anything. The format has one record for each or
     /// one for all.
     ///

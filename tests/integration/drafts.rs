@@ -342,3 +342,16 @@ fn s280_a_refused_reply_is_mended_in_outbox() {
     m.ok(&format!(": > inbox/{stem}.reply~; rm inbox/{stem}.reply~"));
     m.ok(&format!(": > threads/{thread}/new~; rm threads/{thread}/new~"));
 }
+
+/// S62: a line that no store of the recipient has a place for is refused at the write that ends the header.
+#[test]
+fn s62_a_line_without_a_place_is_refused_at_the_write() {
+    let (bed, m, ..) = mounted_three();
+    for line in ["Priority: high", "Type: question"] {
+        let out = m.sh(&format!("printf '{line}\\n\\nhi\\n' > outbox/foo"));
+        assert!(!out.ok() && out.stderr.contains("write error"), "{line}: {out:?}");
+        assert!(m.cat("outbox/foo.error").contains("has no place for it"), "{line}");
+        m.ok("rm outbox/foo");
+    }
+    assert!(bodies(&bed.store, "bar").is_empty());
+}

@@ -76,6 +76,11 @@ impl crate::store::MessageAppender for AgentAzall {
         Some(self.preview_prepared(prepared))
     }
 
+    fn check_header(&self, draft: &Draft) -> Result<(), StoreError> {
+        let lines = [("Priority", draft.priority.is_some()), ("Type", draft.kind.is_some())];
+        refuse_headers("an AgentAZAll letter", &lines)
+    }
+
     fn prepare_records(
         &self,
         draft: &Draft,
@@ -87,13 +92,10 @@ impl crate::store::MessageAppender for AgentAzall {
             return Err(StoreError::Invalid("To: names nobody".into()));
         }
         everybody.iter().try_for_each(|to| Self::check_recipient(to))?;
-        let lines = [
-            ("Priority", draft.priority.is_some()),
-            ("Type", draft.kind.is_some()),
-            // The thread follows from subjects and answers.
-            ("Thread", draft.thread.is_some() && draft.in_reply_to.is_none()),
-        ];
-        refuse_headers("an AgentAZAll letter", &lines)?;
+        self.check_header(draft)?;
+        // The thread follows from subjects and answers.
+        let has_thread = draft.thread.is_some() && draft.in_reply_to.is_none();
+        refuse_headers("an AgentAZAll letter", &[("Thread", has_thread)])?;
         if let Some(why) = everybody.iter().find_map(|to| self.find_refusal_by(to)) {
             return Err(StoreError::Refused(why));
         }

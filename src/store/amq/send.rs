@@ -17,6 +17,12 @@ use crate::store::{
     AddressFit, MessageAppender, PrepareContext, PreparedRecord, Store as _, StoreError, fs,
 };
 
+/// Returns the words of the lines Type and Priority of a draft, in lower case.
+fn lower_words(draft: &Draft) -> [Option<String>; 2] {
+    let lower = |said: &Option<String>| said.as_ref().map(|word| word.to_ascii_lowercase());
+    [lower(&draft.kind), lower(&draft.priority)]
+}
+
 /// Returns the kind of an answer to a message of this kind.
 fn answer_kind(kind: &str) -> &str {
     match kind {
@@ -60,6 +66,13 @@ impl MessageAppender for AmqStore {
         message::parse(prepared.bytes.as_bytes()).ok().map(|read| read.message)
     }
 
+    fn check_header(&self, draft: &Draft) -> Result<(), StoreError> {
+        let [kind, priority] = lower_words(draft);
+        check_word("Type", kind.as_deref(), KINDS)
+            .and_then(|()| check_word("Priority", priority.as_deref(), PRIORITIES))
+            .map_err(StoreError::Invalid)
+    }
+
     fn prepare_records(
         &self,
         draft: &Draft,
@@ -84,10 +97,8 @@ impl MessageAppender for AmqStore {
             return Err(StoreError::io(&self.properties.dir, error));
         }
         let asked = answered.as_ref().and_then(|answered| answered.kind.as_deref());
-        let word = |said: &Option<String>| said.as_ref().map(|word| word.to_ascii_lowercase());
-        let (kind, priority) = (word(&draft.kind), word(&draft.priority));
-        check_word("Type", kind.as_deref(), KINDS).map_err(StoreError::Invalid)?;
-        check_word("Priority", priority.as_deref(), PRIORITIES).map_err(StoreError::Invalid)?;
+        self.check_header(draft)?;
+        let [kind, priority] = lower_words(draft);
         let kind = kind.or_else(|| asked.map(|kind| answer_kind(kind).to_owned()));
         let priority = priority.or_else(|| kind.as_ref().map(|_| "normal".to_owned()));
         let subject = draft.subject.clone().or_else(|| {

@@ -418,6 +418,10 @@ impl MessageAppender for AtsfStore {
         read::render_prepared(self, prepared)
     }
 
+    fn check_header(&self, draft: &Draft) -> Result<(), StoreError> {
+        send::check_header(draft)
+    }
+
     fn prepare_records(
         &self,
         draft: &Draft,

@@ -180,11 +180,13 @@ fn check_headers(draft: &Draft) -> Result<(), StoreError> {
             "To: a message of a thread goes to its other side only; name one recipient".into(),
         ));
     }
-    let lines = [
-        ("Cc", !draft.cc.is_empty()),
-        ("Priority", draft.priority.is_some()),
-        ("Type", draft.kind.is_some()),
-    ];
+    refuse_headers("a message of a thread", &[("Cc", !draft.cc.is_empty())])?;
+    check_header(draft)
+}
+
+/// Refuses the lines of a header that no message of a thread has.
+pub(super) fn check_header(draft: &Draft) -> Result<(), StoreError> {
+    let lines = [("Priority", draft.priority.is_some()), ("Type", draft.kind.is_some())];
     refuse_headers("a message of a thread", &lines)
 }
 

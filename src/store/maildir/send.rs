@@ -80,6 +80,12 @@ impl MessageAppender for MaildirStore {
         Some(Message { thread: Some(prepared.thread.clone()), ..mail.message })
     }
 
+    fn check_header(&self, draft: &Draft) -> Result<(), StoreError> {
+        let [kind, priority, task] =
+            [&draft.kind, &draft.priority, &draft.task].map(Option::is_some);
+        refuse_headers("a mail", &[("Type", kind), ("Priority", priority), ("Task", task)])
+    }
+
     /// Prepares one mail for all recipients. It writes nothing.
     fn prepare_records(
         &self,
@@ -93,9 +99,7 @@ impl MessageAppender for MaildirStore {
                 self.name()
             )));
         };
-        let [kind, priority, task] =
-            [&draft.kind, &draft.priority, &draft.task].map(Option::is_some);
-        refuse_headers("a mail", &[("Type", kind), ("Priority", priority), ("Task", task)])?;
+        self.check_header(draft)?;
         let lower = |list: &Vec<String>| list.iter().map(|a| a.to_ascii_lowercase()).collect();
         let [to, cc]: [Vec<String>; 2] = [&draft.to, &draft.cc].map(lower);
         let all: BTreeSet<&str> = to.iter().chain(&cc).map(String::as_str).collect();

@@ -359,6 +359,13 @@ impl MessageAppender for SampStore {
         text.is_some_and(|text| [&*draft, &*unnamed].contains(&text.trim()))
     }
 
+    fn check_header(&self, draft: &Draft) -> Result<(), StoreError> {
+        refuse_headers(
+            "a SAMP record",
+            &[("Priority", draft.priority.is_some()), ("Type", draft.kind.is_some())],
+        )
+    }
+
     fn prepare_records(
         &self,
         draft: &Draft,
@@ -368,10 +375,7 @@ impl MessageAppender for SampStore {
             let error = io::Error::new(io::ErrorKind::NotFound, why);
             return Err(StoreError::io(self.dir(), error));
         }
-        refuse_headers(
-            "a SAMP record",
-            &[("Priority", draft.priority.is_some()), ("Type", draft.kind.is_some())],
-        )?;
+        self.check_header(draft)?;
         let all = append::prepare_records(self.me(), draft, with)?;
         let length = all.iter().map(|record| record.bytes.len() as u64 + 1).max().unwrap_or(0);
         let ways = self.format.router.get().filter(|_| length > SHORT);
