@@ -1,10 +1,9 @@
 //! msgfs presents agent messages as files.
 //!
 //! The layers, from the bottom up; each knows only those below it: [`model`] (plain data), [`mime`] (mails that anybody
-//! can have written), [`store`] (formats
-//! on disk), [`identity`] (keys and trust), [`index`] (one index over all stores), [`outbox`] (from draft to
-//! appended message), [`link`] (mail between machines), [`search`] (words of messages), [`view`] (the tree), [`watch`] (changes of folders),
-//! [`fuse`] (the adapter to the kernel).
+//! can have written), [`store`] (formats on disk), [`identity`] (keys and trust), [`index`] (one index over all
+//! stores), [`outbox`] (from draft to appended message), [`link`] (mail between machines), [`search`] (words of
+//! messages), [`view`] (the tree), [`watch`] (changes of folders), [`fuse`] (the adapter to the kernel).
 //! [`config`] finds me and the paths, [`mailbox`] opens and connects everything, [`hook`] tells agents that
 //! there is mail. The command line lives in the binary.
 

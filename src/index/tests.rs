@@ -174,7 +174,7 @@ fn a_message_that_is_no_longer_to_me_is_not_listed() {
 }
 
 /// Returns tables of which none is empty.
-fn full_core() -> IndexTables {
+fn full_tables() -> IndexTables {
     let mut tables = new_tables();
     let a = add(&mut tables, 0, &found("foo", ID_A, 5, 0));
     let b = add(&mut tables, 0, &found("foo", "odd \u{e9}", 3, 100));
@@ -290,12 +290,12 @@ fn a_snapshot_gives_back_the_same_tables() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
     let stores = [b"positions".to_vec(), Vec::new()];
-    save(&path, &full_core(), &stores);
+    save(&path, &full_tables(), &stores);
     for (map, at_once) in [(true, 0), (true, u64::MAX), (false, 0)] {
         let mut back = snapshot::load(&path, "print", map, at_once).unwrap();
         assert_eq!((back.stores.as_slice(), &back.marks), (&stores[..], &marks()));
-        back.tables = with_stores(back.tables, full_core().messages.names().stores().to_vec());
-        assert_eq!(answers(&mut back.tables), answers(&mut full_core()));
+        back.tables = with_stores(back.tables, full_tables().messages.names().stores().to_vec());
+        assert_eq!(answers(&mut back.tables), answers(&mut full_tables()));
     }
     assert!(snapshot::load(&path, "another print", true, 0).is_none());
     assert!(snapshot::load(&dir.path().join("none"), "print", true, 0).is_none());
@@ -317,8 +317,8 @@ fn a_damaged_snapshot_answers_nothing_wrong() {
     std::panic::set_hook(Box::new(|_| {}));
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
-    let right = answers(&mut full_core());
-    save(&path, &full_core(), &[b"positions".to_vec()]);
+    let right = answers(&mut full_tables());
+    save(&path, &full_tables(), &[b"positions".to_vec()]);
     let good = std::fs::read(&path).unwrap();
     assert_eq!(answered(&path, &good, 0), Some(right.clone()));
     for at_once in [0, u64::MAX] {

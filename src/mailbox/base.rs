@@ -15,7 +15,7 @@ use crate::outbox::{OutboxError, SigningKeys};
 use crate::search::SearchSettings;
 use crate::store::{self, FolderListener, Signer as _, Store, StoreError};
 use crate::view::{self, Tree};
-use crate::watch::{self, WatcherBuilder};
+use crate::watch::WatcherBuilder;
 
 /// The parts that every mailbox has, whatever it is for.
 pub(super) struct MailboxBase {
@@ -72,7 +72,7 @@ impl MailboxBase {
         let settings = index::IndexSettings {
             marks: paths.state.join("marks"),
             snapshot: paths.cache.join("index"),
-            map: watch::is_local(&paths.cache),
+            map: store::fs::is_local(&paths.cache),
             unsigned: config.unsigned,
             read_only: options.read_only,
             my_keys,

@@ -279,7 +279,7 @@ impl Composer<'_> {
         self.outbox.folders.set_error(folder, Some(reason));
     }
 
-    /// Promises to send a folder whose text is there.
+    /// Accepts a folder whose text is there.
     fn accept_existing_body(self, folder: &str) -> Result<(), OutboxError> {
         let id = self.start_body(folder, self.outbox.folders.read_body(folder));
         let done = self.outbox.draft(id).and_then(|draft| {

@@ -295,13 +295,9 @@ impl Outbox {
         if !d.touched && shelf.find_draft(&d.name, &d.target).is_some() {
             return;
         }
-        // An editor that has just made an empty file removes it by itself.
-        let is_private = self.is_private(&d.name, &d.target);
-        if d.refused.is_none()
-            && d.target != DraftTarget::Outbox
-            && d.text.is_empty()
-            && !is_private
-        {
+        // An editor that has just made an empty private file removes it by itself.
+        let is_kept = !d.text.is_empty() || names::is_private(&d.name);
+        if d.refused.is_none() && d.target != DraftTarget::Outbox && !is_kept {
             return;
         }
         if let Some(refused) = &d.refused {
@@ -357,9 +353,10 @@ impl Outbox {
             return Err(OutboxError::Exists);
         }
         // A draft of a thread or a reply that was refused lies in `outbox/`. The text in its place goes where it went.
-        let elsewhere = |kept: &&SavedDraft| kept.target != DraftTarget::Outbox;
-        let replaced = self.saved_drafts.lock().get(to).filter(elsewhere).cloned();
-        let replaced = replaced.filter(|_| *target == DraftTarget::Outbox);
+        let in_place = |kept: &&SavedDraft| {
+            *target == DraftTarget::Outbox && kept.target != DraftTarget::Outbox
+        };
+        let replaced = self.saved_drafts.lock().get(to).filter(in_place).cloned();
         let (to, target) =
             replaced.as_ref().map_or((to, target), |kept| (&kept.name, &kept.target));
         if *target == DraftTarget::Outbox {

@@ -1,5 +1,10 @@
 //! File names in `outbox/`: drafts in the making, and the recipients that names address.
 
+use crate::model::Timestamp;
+
+/// The length of the time with which the name of a message begins.
+const STAMP: usize = "20260424T174203.000Z".len();
+
 /// Endings of names under which programs write a file before it gets its own name, or keep its former content.
 const WORKING: &[&str] = &["tmp", "part", "bak", "orig", "new"];
 
@@ -65,12 +70,7 @@ pub fn recipient_in_name(name: &str) -> &str {
 /// Returns true for the name of a reply beside a message: that of the message, which begins with its time, and `.reply`.
 pub fn is_reply_name(name: &str) -> bool {
     let stem = name.strip_suffix(".reply").or_else(|| name.strip_suffix(".reply-all"));
-    let (day, time) = stem.and_then(|stem| stem.get(..20)?.split_once('T')).unwrap_or_default();
-    let is_number = |digits: &str| digits.bytes().all(|b| b.is_ascii_digit());
-    day.len() == 8
-        && is_number(day)
-        && time.get(..6).is_some_and(is_number)
-        && time.get(6..7) == Some(".")
+    stem.and_then(|stem| Timestamp::from_iso8601_basic(stem.get(..STAMP)?)).is_some()
 }
 
 /// Returns a name and then its replacements while it is taken: with `.2` at its end, `.3` and so on.

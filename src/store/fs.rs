@@ -195,15 +195,37 @@ pub(super) fn open_at(dir: impl AsFd, path: &Path, how: OFlags, mode: u32) -> io
     Ok(file)
 }
 
+/// File systems that other machines may change, where inotify sees only our own changes: NFS, SMB (three
+/// generations), FUSE, 9p, Ceph, AFS, Coda.
+const REMOTE: [i64; 9] = [
+    0x6969,
+    0x517b,
+    0xff53_4d42,
+    0xfe53_4d42,
+    0x6573_5546,
+    0x0102_1997,
+    0x00c3_6400,
+    0x5346_414f,
+    0x7375_7245,
+];
+
+/// Returns true if only this machine changes the files of such a file system.
+fn is_local_type(kind: i64) -> bool {
+    !REMOTE.contains(&kind)
+}
+
+/// Returns true if only this machine changes a folder, so that inotify sees all changes in it.
+pub fn is_local(dir: &Path) -> bool {
+    rustix::fs::statfs(dir).is_ok_and(|about| is_local_type(about.f_type))
+}
+
 /// Returns true if a process has a file open for writing, as far as the system tells: it gives a lease for reading only
 /// where nobody has. It tells nothing of another user's file, or of one on a file system of another machine.
 pub fn is_open_for_writing(file: &File) -> bool {
     /// Linux has this number on every architecture.
     const F_SETSIG: libc::c_int = 10;
-    /// NFS, SMB 1 to 3, FUSE and 9P: they refuse a lease although nobody writes, or know only the writers of this machine.
-    const REMOTE: [u32; 6] = [0x6969, 0x517b, 0xff53_4d42, 0xfe53_4d42, 0x6573_5546, 0x0102_1997];
-    let kind = rustix::fs::fstatfs(file).map(|about| about.f_type as u32);
-    if kind.is_ok_and(|kind| REMOTE.contains(&kind)) {
+    // Others refuse a lease although nobody writes, or know only the writers of this machine.
+    if !rustix::fs::fstatfs(file).is_ok_and(|about| is_local_type(about.f_type)) {
         return false;
     }
     let control = |command, value: libc::c_int| {

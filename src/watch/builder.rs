@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 
 use inotify::{Inotify, WatchDescriptor};
 
-use super::{WatchLoop, WatchTarget, Watcher, is_local, watch_mask};
+use super::{WatchLoop, WatchTarget, Watcher, watch_mask};
 use crate::model::Watch;
 use crate::model::locks::Mutex;
+use crate::store::fs::is_local;
 
 /// The most early watches: the system has few, and a user with more folders leaves few of them to others.
 const MOST: usize = 8192;

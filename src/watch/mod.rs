@@ -6,7 +6,7 @@
 //!
 //! The thread follows the path of a folder. After a folder is removed and made anew, moved away and back, or
 //! unmounted and mounted, it watches the folder that the path leads to (`ancestors`). `builder` watches a folder before it is
-//! first listed. `remote_fs` knows the file systems that other machines change.
+//! first listed.
 //!
 //! While nothing happens the thread wakes once a minute to compare the folders. It wakes more often only if a
 //! folder cannot be watched (it is on another machine, does not exist, or the system has no watches left), or
@@ -14,7 +14,6 @@
 
 mod ancestors;
 mod builder;
-mod remote_fs;
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -33,7 +32,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, eventfd, poll};
 use self::ancestors::{AncestorWatches, FolderId, folder_id};
 use self::builder::EarlyWatches;
 pub use self::builder::WatcherBuilder;
-pub use self::remote_fs::is_local;
+use crate::store::fs::is_local;
 
 /// The interval at which folders without a watch are polled.
 const POLL: Duration = Duration::from_millis(500);

@@ -2,7 +2,8 @@
 //!
 //! A link is one registration file (`settings`). `request_bodies` encodes messages, and `upload` those with
 //! attachments. `page` parses fetched messages, `attachments` fetches their attachments, and `info` remembers the
-//! limits of the provider. [`register_agent`] makes registration files. This file has the engine that speaks to the provider.
+//! limits of the provider. [`register_agent`] makes registration files. This file has the engine that speaks to the
+//! provider.
 
 mod attachments;
 mod info;

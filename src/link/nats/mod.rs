@@ -258,12 +258,12 @@ struct NatsWorker {
 
 impl NatsWorker {
     fn run(self) {
-        let (mut carrier, mut wait) = (None, FIRST);
+        let (mut log_sync, mut wait) = (None, FIRST);
         while !self.wake.is_stopped() {
             let began = Instant::now();
             let ended = block_on_runtime(async {
                 tokio::select! {
-                    ended = self.run_connection(&mut carrier) => Some(ended),
+                    ended = self.run_connection(&mut log_sync) => Some(ended),
                     () = self.wake.wait_for_stop() => None,
                 }
             });
@@ -279,11 +279,11 @@ impl NatsWorker {
             } else {
                 self.board.report_failure(&why);
             }
-            let differs = carrier.as_mut().is_some_and(LogSync::note_disconnect);
+            let differs = log_sync.as_mut().is_some_and(LogSync::note_disconnect);
             if differs || began.elapsed() > LONGEST {
                 wait = FIRST;
             }
-            if block_on_runtime(self.pause_before_retry(carrier.as_mut(), wait)).is_err() {
+            if block_on_runtime(self.pause_before_retry(log_sync.as_mut(), wait)).is_err() {
                 std::thread::sleep(wait);
             }
             wait = (wait * 2).min(LONGEST);
@@ -291,12 +291,12 @@ impl NatsWorker {
     }
 
     /// Waits before the next try, and first counts the waiting lines.
-    async fn pause_before_retry(&self, carrier: Option<&mut LogSync>, wait: Duration) {
+    async fn pause_before_retry(&self, log_sync: Option<&mut LogSync>, wait: Duration) {
         let end = time::Instant::now() + wait;
-        if let Some(carrier) = carrier
-            && carrier.logs.reopen().is_ok()
+        if let Some(log_sync) = log_sync
+            && log_sync.logs.reopen().is_ok()
         {
-            let (waiting, behind) = carrier.measure_backlog();
+            let (waiting, behind) = log_sync.measure_backlog();
             self.board.update_health(|health| (health.waiting, health.behind) = (waiting, behind));
         }
         tokio::select! {
@@ -306,15 +306,15 @@ impl NatsWorker {
     }
 
     /// Runs one connection to its end.
-    async fn run_connection(&self, carrier: &mut Option<LogSync>) -> NatsError {
-        let carrier = match carrier {
-            Some(carrier) => carrier,
+    async fn run_connection(&self, log_sync: &mut Option<LogSync>) -> NatsError {
+        let log_sync = match log_sync {
+            Some(log_sync) => log_sync,
             None => match self.open_log_sync().await {
-                Ok(begun) => carrier.insert(begun),
+                Ok(begun) => log_sync.insert(begun),
                 Err(failure) => return failure,
             },
         };
-        match self.sync_logs(carrier).await {
+        match self.sync_logs(log_sync).await {
             Err(failure) => failure,
             Ok(never) => match never {},
         }
@@ -337,47 +337,47 @@ impl NatsWorker {
 
     async fn sync_logs(
         &self,
-        carrier: &mut LogSync,
+        log_sync: &mut LogSync,
     ) -> Result<std::convert::Infallible, NatsError> {
-        carrier.logs.reopen().map_err(NatsError::disk("the folder of the logs"))?;
+        log_sync.logs.reopen().map_err(NatsError::disk("the folder of the logs"))?;
         let mut server = NatsConnection::connect(&self.spec).await?;
         let info = match server.query_line_stream().await? {
             Some(info) => info,
             None => server.create_line_stream().await?,
         };
-        carrier.verify_stream(&mut server, &info).await?;
-        if std::mem::take(&mut carrier.reads_carefully) {
-            self.read_carefully(carrier, &mut server).await?;
+        log_sync.verify_stream(&mut server, &info).await?;
+        if std::mem::take(&mut log_sync.reads_carefully) {
+            self.read_carefully(log_sync, &mut server).await?;
         }
-        let from = carrier.state.cursor.seq + 1;
+        let from = log_sync.state.cursor.seq + 1;
         let (feed, pending) =
             StreamFeed::start(&mut server, &make_consumer_name(), from, None).await?;
         if pending == 0 && info.state.last_seq >= from {
             // The last messages were purged.
-            (carrier.state.cursor.seq, carrier.state.cursor.time) = (info.state.last_seq, 0);
+            (log_sync.state.cursor.seq, log_sync.state.cursor.time) = (info.state.last_seq, 0);
         }
-        carrier.flush()?;
+        log_sync.flush()?;
         self.board.report_contact();
-        carrier.queue_all_logs()?;
-        self.exchange_lines(carrier, &mut server, (feed, pending), info.can_batch()).await
+        log_sync.queue_all_logs()?;
+        self.exchange_lines(log_sync, &mut server, (feed, pending), info.can_batch()).await
     }
 
     /// Reads the next messages one by one, in a way that nothing can break.
     async fn read_carefully(
         &self,
-        carrier: &mut LogSync,
+        log_sync: &mut LogSync,
         server: &mut NatsConnection,
     ) -> Result<(), NatsError> {
-        let (some, _) = server.fetch_from(">", carrier.state.cursor.seq + 1, true).await?;
+        let (some, _) = server.fetch_from(">", log_sync.state.cursor.seq + 1, true).await?;
         for stored in some {
-            carrier.receive_stored(server, &stored).await?;
+            log_sync.receive_stored(server, &stored).await?;
         }
-        carrier.flush()
+        log_sync.flush()
     }
 
     async fn exchange_lines(
         &self,
-        carrier: &mut LogSync,
+        log_sync: &mut LogSync,
         server: &mut NatsConnection,
         (mut feed, mut pending): (StreamFeed, u64),
         batches: bool,
@@ -385,9 +385,9 @@ impl NatsWorker {
         let client = server.client.clone();
         let mut pause = None;
         loop {
-            carrier.risk = ConnectionRisk::Feed(carrier.state.cursor.seq);
+            log_sync.risk = ConnectionRisk::Feed(log_sync.state.cursor.seq);
             // Nothing is published before the backlog of the stream is here.
-            let busy = pending == 0 && !carrier.pending_writers.is_empty();
+            let busy = pending == 0 && !log_sync.pending_writers.is_empty();
             let wake = if busy { None } else { pause };
             tokio::select! {
                 biased;
@@ -397,33 +397,33 @@ impl NatsWorker {
                     }
                 }
                 came = feed.next(&client) => {
-                    let left = self.receive_messages(carrier, server, &mut feed, came?).await?;
+                    let left = self.receive_messages(log_sync, server, &mut feed, came?).await?;
                     // After the backlog is here, further messages are new.
                     pending = pending.min(left);
                 }
-                () = self.wake.work.notified() => self.queue_changes(carrier)?,
+                () = self.wake.work.notified() => self.queue_changes(log_sync)?,
                 () = time::sleep_until(wake.unwrap_or_else(time::Instant::now)), if wake.is_some() => {
-                    let held = carrier.writers.iter().filter(|(_, w)| w.held_until.is_some());
+                    let held = log_sync.writers.iter().filter(|(_, w)| w.held_until.is_some());
                     let held: Vec<String> = held.map(|(name, _)| name.clone()).collect();
-                    carrier.pending_writers.extend(held);
+                    log_sync.pending_writers.extend(held);
                 }
                 () = std::future::ready(()), if busy => {
-                    self.publish_pending(carrier, server, batches).await?;
+                    self.publish_pending(log_sync, server, batches).await?;
                 }
             }
-            if carrier.pending_writers.is_empty() {
-                let holds = carrier.writers.values().filter_map(|w| w.held_until);
+            if log_sync.pending_writers.is_empty() {
+                let holds = log_sync.writers.values().filter_map(|w| w.held_until);
                 pause = holds.min().map(time::Instant::from_std);
             }
         }
     }
 
-    fn queue_changes(&self, carrier: &mut LogSync) -> Result<(), NatsError> {
+    fn queue_changes(&self, log_sync: &mut LogSync) -> Result<(), NatsError> {
         let changed = self.wake.changed_paths.lock().replace(Vec::new());
         match changed {
-            None => carrier.queue_all_logs(),
+            None => log_sync.queue_all_logs(),
             Some(paths) => {
-                carrier.queue_changed_logs(&paths);
+                log_sync.queue_changed_logs(&paths);
                 Ok(())
             }
         }
@@ -433,7 +433,7 @@ impl NatsWorker {
     /// are left.
     async fn receive_messages(
         &self,
-        carrier: &mut LogSync,
+        log_sync: &mut LogSync,
         server: &mut NatsConnection,
         feed: &mut StreamFeed,
         mut came: Option<FeedMessage>,
@@ -442,7 +442,7 @@ impl NatsWorker {
         let (mut count, mut left, began) = (0, 0, Instant::now());
         while let Some(FeedMessage { seq, time, pending, message }) = came {
             left = pending;
-            carrier.receive_message(server, (seq, time), &message).await?;
+            log_sync.receive_message(server, (seq, time), &message).await?;
             count += 1;
             if count == LINES || began.elapsed() > WHILE {
                 break;
@@ -450,7 +450,7 @@ impl NatsWorker {
             came = feed.next(&client).now_or_never().transpose()?.flatten();
         }
         if count > 0 {
-            carrier.flush()?;
+            log_sync.flush()?;
             return Ok(left);
         }
         // After a silence, check that the stream is still the same.
@@ -458,7 +458,7 @@ impl NatsWorker {
             .query_line_stream()
             .await?
             .ok_or_else(|| NatsError::Lost("the stream is gone".into()))?;
-        let cursor = &carrier.state.cursor;
+        let cursor = &log_sync.state.cursor;
         if info.created != cursor.created || info.state.last_seq != cursor.seq {
             return Err(NatsError::Lost("the stream was replaced or has lost messages".into()));
         }
@@ -469,27 +469,27 @@ impl NatsWorker {
     /// Publishes pending lines for a moment.
     async fn publish_pending(
         &self,
-        carrier: &mut LogSync,
+        log_sync: &mut LogSync,
         server: &mut NatsConnection,
         batches: bool,
     ) -> Result<(), NatsError> {
         for _ in 0..LOGS {
-            let Some(writer) = carrier.pending_writers.pop_first() else { break };
-            if carrier.sync_writer(server, &writer, batches).await? {
-                carrier.pending_writers.insert(writer);
+            let Some(writer) = log_sync.pending_writers.pop_first() else { break };
+            if log_sync.sync_writer(server, &writer, batches).await? {
+                log_sync.pending_writers.insert(writer);
                 return Ok(());
             }
         }
-        if carrier.pending_writers.is_empty() {
-            let held = carrier.writers.values().any(|w| w.held_until.is_some());
+        if log_sync.pending_writers.is_empty() {
+            let held = log_sync.writers.values().any(|w| w.held_until.is_some());
             let (waiting, behind) = if held {
-                carrier.measure_backlog()
+                log_sync.measure_backlog()
             } else {
                 (0, std::collections::BTreeMap::new())
             };
             self.board.update_health(|health| (health.waiting, health.behind) = (waiting, behind));
         }
-        carrier.report_notes();
+        log_sync.report_notes();
         Ok(())
     }
 }

@@ -471,21 +471,21 @@ mod tests {
         std::fs::write(folder.join("log-a.jsonl"), log).unwrap();
         let kept = NatsState::open(&dir.join("state")).unwrap().unwrap();
         let board = Arc::new(HealthBoard::new("nats", dir, ""));
-        let mut carrier = LogSync::new(&folder, kept, board).unwrap();
+        let mut log_sync = LogSync::new(&folder, kept, board).unwrap();
         let (last, all) = (text(5), texts(0..6));
         let at = (all.len() - last.len()) as u64;
         let tail = PublishedLine { at, bytes: last.as_bytes(), id: String::new() };
-        let known = carrier.writer_mut("a");
+        let known = log_sync.writer_mut("a");
         known.place =
             SubjectPosition { seq: 6, end: all.len() as u64, ..SubjectPosition::default() };
         known.place.tail = Some(NatsLogTail::from_line(&tail));
-        carrier
+        log_sync
     }
 
-    fn comes(carrier: &mut LogSync, n: usize, seq: u64, replayed: bool) -> LinePlacement {
+    fn comes(log_sync: &mut LogSync, n: usize, seq: u64, replayed: bool) -> LinePlacement {
         let (at, bytes) = (texts(0..n).len() as u64, text(n));
         let line = PublishedLine { at, bytes: bytes.as_bytes(), id: format!("a-{n}") };
-        carrier.accept_line("a", &line, seq, replayed).unwrap()
+        log_sync.accept_line("a", &line, seq, replayed).unwrap()
     }
 
     fn files(dir: &Path) -> Vec<String> {
@@ -498,9 +498,9 @@ mod tests {
     fn own_lines_that_come_after_a_cut_are_not_another_machines() {
         for cut in [texts(0..2) + &text(6), texts(0..2), texts(3..6) + &text(6), String::new()] {
             let dir = tempfile::tempdir().unwrap();
-            let mut carrier = machine(dir.path(), &cut);
+            let mut log_sync = machine(dir.path(), &cut);
             for n in 2..6 {
-                assert_eq!(comes(&mut carrier, n, n as u64 + 1, false), LinePlacement::Deferred);
+                assert_eq!(comes(&mut log_sync, n, n as u64 + 1, false), LinePlacement::Deferred);
             }
             assert_eq!(files(dir.path()), ["log-a.jsonl"]);
             let log = dir.path().join("samp/log-a.jsonl");
@@ -509,7 +509,7 @@ mod tests {
                 cut,
                 "nothing before it is left alone"
             );
-            assert!(carrier.pending_writers.contains("a"));
+            assert!(log_sync.pending_writers.contains("a"));
         }
     }
 
@@ -517,21 +517,23 @@ mod tests {
     #[test]
     fn what_is_put_back_waits_for_what_is_to_be_published() {
         let dir = tempfile::tempdir().unwrap();
-        let mut carrier = machine(dir.path(), &(texts(0..2) + &text(6)));
-        let known = carrier.writer_mut("a");
+        let mut log_sync = machine(dir.path(), &(texts(0..2) + &text(6)));
+        let known = log_sync.writer_mut("a");
         known.start_compare(0, 0);
         known.published_ids = Some((0..6).map(|n| format!("a-{n}")).collect::<HashSet<_>>());
-        assert_eq!(comes(&mut carrier, 2, 3, true), LinePlacement::Deferred);
+        assert_eq!(comes(&mut log_sync, 2, 3, true), LinePlacement::Deferred);
         assert_eq!(files(dir.path()), ["log-a.jsonl"]);
-        assert!(carrier.writer_mut("a").place.lacks_lines && carrier.pending_writers.contains("a"));
+        assert!(
+            log_sync.writer_mut("a").place.lacks_lines && log_sync.pending_writers.contains("a")
+        );
         // A process that is killed here leaves the need behind, although its cursor may be past the lines.
-        carrier.flush().unwrap();
+        log_sync.flush().unwrap();
         let (_, saved) =
             state::read_journal(&dir.path().join("state").join(state::JOURNAL)).unwrap();
         assert!(saved["a"].lacks_lines);
         // After it is published, the missing lines come to the end.
-        carrier.writer_mut("a").published_ids.as_mut().unwrap().insert("a-6".into());
-        assert_eq!(comes(&mut carrier, 2, 3, true), LinePlacement::Elsewhere);
+        log_sync.writer_mut("a").published_ids.as_mut().unwrap().insert("a-6".into());
+        assert_eq!(comes(&mut log_sync, 2, 3, true), LinePlacement::Elsewhere);
         let log = std::fs::read_to_string(dir.path().join("samp/log-a.jsonl")).unwrap();
         assert_eq!(log, texts(0..2) + &text(6) + &text(2));
     }
@@ -540,11 +542,11 @@ mod tests {
     #[test]
     fn what_another_machine_wrote_goes_beside() {
         let dir = tempfile::tempdir().unwrap();
-        let mut carrier = machine(dir.path(), &(texts(0..6) + &text(7)));
-        assert_eq!(comes(&mut carrier, 6, 7, false), LinePlacement::Compare);
+        let mut log_sync = machine(dir.path(), &(texts(0..6) + &text(7)));
+        assert_eq!(comes(&mut log_sync, 6, 7, false), LinePlacement::Compare);
         let ids = (0..7).map(|n| format!("a-{n}")).collect::<HashSet<_>>();
-        carrier.writer_mut("a").published_ids = Some(ids);
-        assert_eq!(comes(&mut carrier, 6, 7, false), LinePlacement::Elsewhere);
+        log_sync.writer_mut("a").published_ids = Some(ids);
+        assert_eq!(comes(&mut log_sync, 6, 7, false), LinePlacement::Elsewhere);
         assert!(files(dir.path()).iter().any(|name| name.contains("sync-conflict")));
     }
 }

@@ -21,12 +21,12 @@ use super::settings::{MaildirMarks, MaildirSettings};
 use super::{MaildirStore, check};
 use crate::mime::reading::{FILE_BYTES, MailLimitError};
 use crate::model::locks::Mutex;
-use crate::model::{Timestamp, qualify_id};
+use crate::model::qualify_id;
 use crate::store::digest::secure_hash64;
 use crate::store::engine::Format;
 use crate::store::engine::files::{
     self, DirCache, FileFacts, FileFlags, FileFormat, FileInput, FileReading, FileRow, FileTable,
-    GRACE, PassSummary, PathRole, PendingReport, ScanPass, StoreFile,
+    PassSummary, PathRole, PendingReport, ScanPass, StoreFile,
 };
 use crate::store::fs::Stamp;
 use crate::store::{
@@ -241,8 +241,7 @@ fn is_in_circle(table: &FileTable<MaildirFacts>, facts: &MaildirFacts) -> bool {
 
 /// Returns true if a file was written a moment ago, and a process still has it open for that.
 fn is_being_written(dirs: &mut DirCache<'_>, opened: &FileInput<'_, MaildirFacts>) -> bool {
-    let age = Timestamp::now().millis().saturating_sub(opened.stamp.modified().millis());
-    if age > GRACE.as_millis() as i64 {
+    if !opened.is_fresh() {
         return false;
     }
     let file = dirs.open(&opened.file.folder);

@@ -1,8 +1,8 @@
 //! Maildir: one mail a file, as mail programs and servers keep them (docs/formats/maildir.md).
 //!
 //! - [`mail`]: one mail. [`names`]: names of files, flags and folders. [`mod@format`]: a Maildir as files of the engine.
-//! - `settings`: the keys of the configuration. `mark`: flags. `compose`: the bytes of a new mail. `send`: its way. `refused`: what
-//!   `sendmail` refused. `receipts`: proofs that a mail was read. `check`: `msgfs check`.
+//! - `settings`: the keys of the configuration. `mark`: flags. `compose`: the bytes of a new mail. `send`: its way.
+//!   `refused`: what `sendmail` refused. `receipts`: proofs that a mail was read. `check`: `msgfs check`.
 
 mod check;
 mod compose;

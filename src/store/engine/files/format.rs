@@ -10,7 +10,7 @@ use rustix::fs::FileType;
 use super::scan::ScanPass;
 use super::table::{FileFacts, FileTable};
 use super::walk::DirCache;
-use super::{FileStore, StoreFile, join_path};
+use super::{FileStore, GRACE, StoreFile, join_path};
 use crate::model::Timestamp;
 use crate::store::engine::Format;
 use crate::store::fs::Stamp;
@@ -69,6 +69,14 @@ pub struct FileInput<'a, F> {
     pub companion_hash: u64,
     /// Its bytes, at most one more than [`FileFormat::LONGEST`].
     pub bytes: &'a [u8],
+}
+
+impl<F> FileInput<'_, F> {
+    /// Returns true if the file was changed so lately that an unfinished one gets its moment ([`GRACE`]).
+    pub fn is_fresh(&self) -> bool {
+        let age = Timestamp::now().millis().saturating_sub(self.stamp.modified().millis());
+        age < GRACE.as_millis() as i64
+    }
 }
 
 /// The result of reading a file.

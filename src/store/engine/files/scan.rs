@@ -17,7 +17,7 @@ use super::open::StoreFile;
 use super::table::{FileFlags, FileTable, stamp_hash};
 use super::walk::{DirCache, ScanWork};
 use super::{FileStore, GRACE};
-use crate::model::{Timestamp, name_encoding, sanitize_line};
+use crate::model::{name_encoding, sanitize_line};
 use crate::store::engine::sources::ScanMemory;
 use crate::store::fs::{self, Stamp};
 use crate::store::{FoundMessage, Rejection, ScanSink, StoreError, confined, parallel};
@@ -327,10 +327,9 @@ impl<'s, F: FileFormat> FileScan<'s, F> {
 
     /// Returns true if an unfinished file is given a moment.
     fn should_wait(&mut self, opened: &FileInput<'_, F::Facts>) -> bool {
-        let age = Timestamp::now().millis().saturating_sub(opened.stamp.modified().millis());
         let n = opened.file.n;
         let since = self.waiting.get(&n).map_or_else(Instant::now, |w| w.since);
-        let waits = since.elapsed() < GRACE && age < GRACE.as_millis() as i64;
+        let waits = since.elapsed() < GRACE && opened.is_fresh();
         if waits {
             self.waiting.insert(n, UnfinishedFile { since, stamp: stamp_hash(&opened.stamp) });
         }
