@@ -107,9 +107,12 @@ impl Index {
 
     /// Marks everything read that `inbox/` lists, as [`Index::mark_message`] would. Returns the number of
     /// messages.
-    pub fn mark_all_read(&self) -> usize {
+    ///
+    /// # Errors
+    /// The first error of [`Index::mark_message`], after all other messages are marked.
+    pub fn mark_all_read(&self) -> Result<usize, StoreError> {
         if self.settings.read_only {
-            return 0;
+            return Ok(0);
         }
         let unread: Vec<MsgIx> = self.tables.read().messages.lists().unread().collect();
         let comes_first = |store: &Arc<dyn Store>| {
@@ -119,8 +122,10 @@ impl Index {
             (0..).zip(self.stores.iter()).filter(|(_, s)| comes_first(s)).map(|(n, _)| n).collect();
         let is_first = |ix: &MsgIx| first.contains(&self.tables.read().messages.entry(*ix).store());
         let (claimed, unread): (Vec<MsgIx>, Vec<MsgIx>) = unread.into_iter().partition(is_first);
-        let claimed =
-            claimed.into_iter().filter(|ix| self.mark_message(*ix, true, false).is_ok()).count();
+        let claimed = claimed.into_iter().map(|ix| self.mark_message(ix, true, false));
+        // A message that is gone needs no mark.
+        let claimed: Vec<Result<(), StoreError>> =
+            claimed.filter(|result| !matches!(result, Err(StoreError::Moved))).collect();
         let mut changes = IndexChanges::default();
         // Chunks keep the locks short, so that readers do not wait long.
         for some in unread.chunks(MARKED_AT_ONCE) {
@@ -143,7 +148,8 @@ impl Index {
         }
         self.has_untold_marks.store(true, Ordering::Relaxed);
         self.publish_changes(&changes);
-        claimed + changes.marked.len()
+        let number = claimed.len() + changes.marked.len();
+        claimed.into_iter().collect::<Result<(), _>>().map(|()| number)
     }
 
     /// Applies the file of marks to the tables.
@@ -232,20 +238,30 @@ impl Index {
         }
     }
 
-    /// Returns the reason why a store could not write marks, as long as it lasts.
+    /// Returns a sentence about a store that could not write marks, as long as that lasts.
     pub fn mark_fault(&self, number: usize) -> Option<String> {
-        self.mark_faults.get(number)?.lock().clone()
+        let why = self.mark_faults.get(number)?.lock().clone()?;
+        let marks = self.stores.get(number)?.facets().marks;
+        Some(if marks.is_some_and(StoreMarks::should_write_first) {
+            format!(
+                "msgfs could not claim what you have read, so it is still unread; mend this and read it again: {why}"
+            )
+        } else {
+            format!("msgfs could not tell it what you have read, and tries again: {why}")
+        })
     }
 
     /// Writes the marks of one store. No lock is held meanwhile. Returns the same delay as
     /// [`Index::sync_marks_to_stores`].
     fn sync_marks_to_store(&self, number: usize, store: &dyn Store) -> Option<Duration> {
         let marks = store.facets().marks;
+        // A store that writes first has no mark waiting here after an error: the message is still unread.
+        let is_retried = !marks.is_some_and(StoreMarks::should_write_first);
         let due = {
             let tables = &mut *self.tables.write();
             tables.marks.list_due_marks(&tables.messages, number)
         };
-        let (mut look, mut busy, mut errors) = (false, false, 0);
+        let (mut look, mut busy, mut wrote, mut errors) = (false, false, false, 0);
         for (ix, at, read) in due {
             let result = marks.map_or(Ok(false), |marks| marks.write_mark(&at, read));
             {
@@ -253,7 +269,10 @@ impl Index {
                 tables.marks.record_mark_result(&tables.messages, ix, read, &result);
             }
             match result {
-                Ok(noted) => look |= noted,
+                Ok(noted) => {
+                    look |= noted;
+                    wrote = true;
+                }
                 Err(StoreError::Moved) => look = true,
                 Err(StoreError::Busy(_)) => busy = true,
                 Err(error) => {
@@ -265,7 +284,7 @@ impl Index {
                 }
             }
         }
-        if errors == 0 {
+        if errors == 0 && (is_retried || wrote) {
             self.clear_mark_fault(number);
         }
         // The message may be elsewhere now, and its length may have changed.
@@ -289,11 +308,7 @@ impl Index {
     fn warn_once(&self, number: usize, store: &dyn Store, error: &StoreError) {
         let why = self.mark_faults.get(number).and_then(|n| n.lock().replace(error.to_string()));
         if why.is_none() {
-            tracing::warn!(
-                store = store.name(),
-                %error,
-                "the store could not mark messages as read; this is tried again"
-            );
+            tracing::warn!(store = store.name(), %error, "the store could not mark messages as read");
         }
     }
 

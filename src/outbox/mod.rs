@@ -21,6 +21,7 @@
 //! waits for the disk only its draft is locked.
 
 mod address;
+mod answer_warnings;
 mod attachments;
 mod clock;
 mod compose;
@@ -42,6 +43,7 @@ mod thread_backoff;
 mod unlisted_notes;
 mod whole_message;
 
+pub use answer_warnings::AnswerWarnings;
 pub use compose::Composer;
 pub use error::OutboxError;
 pub use folders::{BODY, ComposeHandle};
@@ -371,7 +373,10 @@ impl Outbox {
         };
         let sender = sender.map_err(io("the sending thread cannot be started"))?;
         let last_refusal = shelf.last_refusal();
-        let packer = DraftPacker::new(Arc::clone(&tools), settings.clone(), Arc::clone(&keys));
+        let warnings = AnswerWarnings::open(&state.join("answer-warnings.jsonl"), !looks)
+            .map_err(io("the warnings about answers cannot be read"))?;
+        let packer =
+            DraftPacker::new(Arc::clone(&tools), settings.clone(), Arc::clone(&keys), warnings);
         Ok(Arc::new(Self {
             context: tools,
             settings,
@@ -481,6 +486,11 @@ impl Outbox {
             out.push(format!("nothing can be sent in the store {name}: {why}"));
         }
         out
+    }
+
+    /// Returns the warnings about answers of mine.
+    pub fn answer_warnings(&self) -> &AnswerWarnings {
+        &self.packer.answer_warnings
     }
 
     /// Returns the public keys by which I am known now.

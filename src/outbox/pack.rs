@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::address::{self, ReplyParent};
+use super::answer_warnings::{self, AnswerWarnings};
 use super::attachments::{self, AttachmentSource, NamedSize};
 use super::clock::{SendClock, TimeFloor};
 use super::draft::DraftParser;
@@ -43,6 +44,7 @@ pub(super) struct DraftPacker {
     context: Arc<SendContext>,
     settings: OutboxSettings,
     keys: Arc<SigningKeys>,
+    pub(super) answer_warnings: AnswerWarnings,
     clock: Mutex<SendClock>,
 }
 
@@ -126,8 +128,9 @@ impl DraftPacker {
         context: Arc<SendContext>,
         settings: OutboxSettings,
         keys: Arc<SigningKeys>,
+        answer_warnings: AnswerWarnings,
     ) -> Self {
-        Self { context, settings, keys, clock: Mutex::default() }
+        Self { context, settings, keys, answer_warnings, clock: Mutex::default() }
     }
 
     /// Returns a parser for the header lines that a draft can have here.
@@ -190,7 +193,21 @@ impl DraftPacker {
         {
             copies.persist();
         }
+        self.warn_of_unread(answered, &parcels);
         Ok(parcels)
+    }
+
+    /// Records a warning about an answer if newer messages to me in its thread are unread.
+    fn warn_of_unread(&self, answered: Option<ReplyParent>, parcels: &[SpoolParcel]) {
+        let Some(answered) = answered else { return };
+        let Ok(store) = self.store(answered.store) else { return };
+        let warning = {
+            let tables = self.context.index.read();
+            answer_warnings::describe_unread(&tables, store.as_ref(), answered)
+        };
+        if let Some(text) = warning {
+            self.answer_warnings.record(parcels, &text);
+        }
     }
 
     /// Returns the recipients by store, in the order of the stores' first recipients.

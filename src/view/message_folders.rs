@@ -30,7 +30,7 @@ impl FolderScope {
                 // Pending messages are read first, because one that its store gets meanwhile is in the index
                 // afterwards.
                 let held = tree.pending.list_of_day(day);
-                let noted = find_undelivered(tree, day);
+                let noted = find_warned(tree, day);
                 let listed = list_day(tree, self.message_folder(), day, &noted).ok();
                 tree.pending.add_to_listing(held, listed).ok_or(Error::NotFound)
             }
@@ -132,20 +132,19 @@ fn list_day(
     })
 }
 
-/// Returns messages of a day that are in the index and wait for a recipient or a link. A record that waits counts for
-/// the record that is shown.
-fn find_undelivered(tree: &Tree, day: Day) -> HashSet<MsgIx> {
+/// Returns messages of a day that are in the index and wait for a recipient or a link, or are answers with a warning. A
+/// record with a warning counts for the record that is shown.
+fn find_warned(tree: &Tree, day: Day) -> HashSet<MsgIx> {
     let mut waiting: HashSet<MsgIx> =
         tree.pending.list_undelivered().into_iter().map(|(ix, _)| ix).collect();
-    if tree.pending.may_wait_for_link() {
+    if tree.pending.may_have_own_warning() {
         let of_day = |tables: &IndexTables, list: &[MsgIx]| {
             let entries = tables.messages.slice_of_day(list, day).iter();
             entries.map(|ix| (*ix, *tables.messages.entry(*ix))).collect::<Vec<_>>()
         };
         let entries = with_day_list(tree, MessageFolder::Sent, of_day);
-        let waits =
-            |(_, entry): &(MsgIx, IndexEntry)| tree.pending.link_wait_warning(entry).is_some();
-        waiting.extend(entries.into_iter().filter(waits).map(|(ix, _)| ix));
+        let warned = |(_, entry): &(MsgIx, IndexEntry)| tree.pending.has_own_warning(entry);
+        waiting.extend(entries.into_iter().filter(warned).map(|(ix, _)| ix));
     }
     let tables = tree.index.read();
     waiting.into_iter().map(|ix| tables.messages.find_original(ix).unwrap_or(ix)).collect()

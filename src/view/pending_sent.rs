@@ -128,6 +128,15 @@ impl PendingSent {
         files
     }
 
+    /// Returns the note about a message that is not in its store yet.
+    fn note_of_held(&self, held: &PendingMessage) -> Option<String> {
+        let warnings = self.outbox.as_ref().map(|outbox| outbox.answer_warnings());
+        let answer = warnings.and_then(|all| all.find(&held.store, &held.message.id));
+        let lines: Vec<String> =
+            format_waiting_note(held).into_iter().chain(answer.map(|text| text + "\n")).collect();
+        (!lines.is_empty()).then(|| lines.concat())
+    }
+
     /// Returns the record of a message that the index has, if `sent/` shows that one for all its recipients.
     fn find_shown_record(&self, store: usize, message: &Message) -> Option<MsgIx> {
         self.find_my_message(store, &message.id).filter(|_| message.to.len() > 1)
@@ -187,7 +196,7 @@ impl PendingSent {
         };
         let stem = Some(stem(false)).filter(free).unwrap_or_else(|| stem(true));
         taken.insert(stem.clone());
-        let is_noted = held.waits.is_some();
+        let is_noted = self.note_of_held(held).is_some();
         PendingSentFile { store, id: held.message.id.clone(), stem, message, is_noted }
     }
 
@@ -262,6 +271,28 @@ impl PendingSent {
         store.source_path(at.source).filter(|path| *path == format!("log-{me}.jsonl")).map(|_| why)
     }
 
+    /// Returns the warning about an answer of mine: what else was unread when it was sent.
+    fn answer_warning(&self, entry: &IndexEntry) -> Option<String> {
+        let warnings = self.outbox.as_ref()?.answer_warnings();
+        if !entry.is_from_me() || warnings.is_empty() {
+            return None;
+        }
+        let id = self.index.read().messages.id(entry);
+        warnings.find(self.index.store_of(entry).name(), &id)
+    }
+
+    /// Returns true if there is a warning about a message of mine that its own state gives: it waits for a link, or it
+    /// is an answer that passed over others.
+    pub fn has_own_warning(&self, entry: &IndexEntry) -> bool {
+        self.link_wait_warning(entry).is_some() || self.answer_warning(entry).is_some()
+    }
+
+    /// Returns true if [`PendingSent::has_own_warning`] may be true for a message.
+    pub fn may_have_own_warning(&self) -> bool {
+        self.may_wait_for_link()
+            || self.outbox.as_ref().is_some_and(|outbox| !outbox.answer_warnings().is_empty())
+    }
+
     /// Returns the text of `.warning`, and its time, which is that of the message. It has the warnings about all records
     /// of the message.
     pub fn warning_text(&self, ix: MsgIx) -> Result<(String, Timestamp), Error> {
@@ -275,8 +306,9 @@ impl PendingSent {
                 lines.extend(self.texts.read_record(record, &entry)?.note);
             }
             lines.extend(waits.iter().filter(|(of, _)| *of == record).map(|(_, why)| why.clone()));
-            let link = self.link_wait_warning(&entry);
-            lines.extend(link.filter(|why| !lines.contains(why)));
+            for own in [self.link_wait_warning(&entry), self.answer_warning(&entry)] {
+                lines.extend(own.filter(|why| !lines.contains(why)));
+            }
         }
         let lines: Vec<&str> = lines.iter().map(|line| line.trim_end_matches('\n')).collect();
         let text = lines.join("\n");
@@ -294,7 +326,7 @@ impl PendingSent {
             let entry = *self.index.read().messages.entry(ix);
             self.index.read().messages.has_note(ix)
                 || waits.iter().any(|(of, _)| *of == ix)
-                || self.link_wait_warning(&entry).is_some()
+                || self.has_own_warning(&entry)
         })
     }
 
@@ -359,7 +391,7 @@ impl PendingSent {
             let (number, message) =
                 self.preview_message(held).filter(|(number, _)| *number == store)?;
             let text = if warning {
-                format_waiting_note(held)?
+                self.note_of_held(held)?
             } else {
                 self.render_outgoing(number, &message)?
             };

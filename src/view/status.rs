@@ -253,9 +253,7 @@ fn collect_store_statuses(tree: &Tree, keys: &MyPublicKeys) -> Vec<StoreStatus> 
         if let Some(e) = tree.index.store_failure(number).filter(|_| health.is_empty()) {
             health.push(format!("msgfs cannot read it now, and tries again: {e}"));
         }
-        health.extend(tree.index.mark_fault(number).map(|why| {
-            format!("msgfs could not tell it what you have read, and tries again: {why}")
-        }));
+        health.extend(tree.index.mark_fault(number));
         out.push(StoreStatus {
             name: store.name().to_owned(),
             kind: store.kind().to_string(),

@@ -230,9 +230,9 @@ impl TreeWriter<'_> {
     /// Marks all messages of `inbox/` as read, as removing each of them does. Returns their number.
     ///
     /// # Errors
-    /// If nothing can be marked here.
+    /// If nothing can be marked here, or a store refused the mark of a message. The others are then marked.
     pub fn mark_all_read(self) -> Result<usize, Error> {
         self.0.writable_outbox()?;
-        Ok(self.0.index.mark_all_read())
+        Ok(self.0.index.mark_all_read()?)
     }
 }

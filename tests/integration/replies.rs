@@ -206,3 +206,35 @@ fn s223_short_names_of_any_id() {
     let _ = tree.receive(&second);
     soon("it is neither's", || !m.sh(&format!("test -e {found}")).ok());
 }
+
+/// S1143: an answer that passed over newer unread messages to me in its thread has a warning that names them. It is there
+/// after a remount, too. An answer to the newest message has none.
+#[test]
+fn s1143_unwise_answer() {
+    let bed = Bed::new();
+    let old = samp::append(&bed.store, "foo", "bar", "plan", "shall we?", T0);
+    let newer = samp::append(&bed.store, "carol", "bar", "plan", "no, wait", T0 + 10);
+    samp::append(&bed.store, "carol", "bar", "lunch", "another thread", T0 + 20);
+    samp::append(&bed.store, "carol", "foo", "plan", "not to me", T0 + 20);
+    let m = bed.mount("bar");
+    m.ok(&format!("echo 'yes, begin' > archive/{}/{}.reply", old.day(), &old.id[..8]));
+    let day = format!("sent/{}", samp::today());
+    let listed = m.ls(&day);
+    let [answer, warning] = &listed[..] else { panic!("{listed:?}") };
+    assert_eq!(*warning, answer.replace(".txt", ".warning"));
+    let told = format!(
+        "it answered {}@samp from foo while a newer message to you in the thread was unread: {}@samp from carol\n",
+        old.id, newer.id
+    );
+    assert_eq!(m.cat(&format!("{day}/{warning}")), told);
+    m.umount();
+    let m = bed.mount("bar");
+    assert_eq!((m.ls(&day), m.cat(&format!("{day}/{warning}"))), (listed.clone(), told));
+
+    m.ok(&format!("echo 'I see' > archive/{}/{}.reply", newer.day(), &newer.id[..8]));
+    m.ok("rm inbox/*carol*; echo 'once more' > threads/plan/more");
+    m.ok(&format!("echo 'after all' > archive/{}/{}.reply", old.day(), &old.id[..8]));
+    let all = m.ls(&day);
+    assert_eq!(all.iter().filter(|name| name.ends_with(".warning")).count(), 1, "{all:?}");
+    assert_eq!(all.len(), 5, "{all:?}");
+}

@@ -175,6 +175,10 @@ impl TreeAccess for MountAccess {
                 let all: Vec<String> = unread.iter().map(|e| format!("inbox/{}", e.name)).collect();
                 super::for_each_path(&all, |path| self.rm(path)).map(|()| all.len())
             }
+            Err(e) if e.raw_os_error() != Some(libc::EROFS) => Err(Failure::refused(format!(
+                "a store refused a mark, so its message is still unread; `msgfs status` says why: {}",
+                format_io_error(&e)
+            ))),
             marked => marked.map_err(|e| failure_from_errno("inbox", &e)),
         }
     }

@@ -182,7 +182,7 @@ fn what_could_not_be_told_is_told_later_also_by_the_next_process() {
     bed.folder.lock().answer = MarkBehavior::Fails;
     index.mark_message(at(&index, "a"), true, true).unwrap();
     assert_eq!(index.sync_marks_to_stores(), Some(FAILED_AGAIN));
-    assert_eq!(index.mark_fault(0).as_deref(), Some("read-only"));
+    assert!(index.mark_fault(0).unwrap().ends_with("and tries again: read-only"));
     assert_eq!(index.sync_marks_to_stores(), Some(FAILED_AGAIN));
     assert_eq!(bed.told(), [(1, true), (1, true)], "it is tried again without another mark");
     index.close();

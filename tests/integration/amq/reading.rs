@@ -81,6 +81,28 @@ fn s202_looking() {
     m.inbox_stays(&[&name]);
 }
 
+/// S203: a message that cannot be claimed stays unread, `mark --all` fails, and `status.txt` says so until a claim
+/// succeeds.
+#[test]
+fn s203_a_claim_that_fails() {
+    let (bed, queue, m) =
+        with(|_, queue| queue.put("bob/inbox/new/m.md", &file(&json!({}), "x\n")));
+    let receipts = queue.at("bob/receipts");
+    fs::remove_dir(&receipts).unwrap();
+    let name = name("alice", "m");
+    m.cat(&format!("inbox/{name}"));
+    let out = bed.msgfs_out(&["mark", "--all", "--me", "bob"]);
+    assert!(out.code() == Some(1) && out.stderr.contains("still unread"), "{out:?}");
+    m.inbox_stays(&[&name]);
+    let told = "so it is still unread; mend this and read it again: ";
+    assert!(m.cat("status.txt").contains(told), "{}", m.cat("status.txt"));
+    fs::create_dir(&receipts).unwrap();
+    let out = bed.msgfs_out(&["mark", "--all", "--me", "bob"]);
+    assert!(out.ok() && out.stderr.contains("1 message marked as read"), "{out:?}");
+    assert_eq!(queue.names("bob/receipts"), ["m__bob__drained.json"]);
+    assert!(!m.cat("status.txt").contains(told));
+}
+
 /// S203: if a message was claimed and its sender was not told, msgfs tells it at the next mount.
 #[test]
 fn s203_killed() {

@@ -1,0 +1,130 @@
+//! Warnings about answers of mine: each was sent while newer messages to me in its thread were unread. They are in a
+//! small log of the state folder, because nobody could tell later what was unread then. The log may lose its last
+//! lines with the power; then only the warnings are gone.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::address::ReplyParent;
+use super::spool::SpoolParcel;
+use crate::index::{IndexTables, MsgIx};
+use crate::model::locks::Mutex;
+use crate::model::{plain_id, sanitize_line};
+use crate::store::Store;
+use crate::store::append_log::{self, AppendLog, AppendSync};
+
+/// Number of warnings that are kept when the log is made shorter, and the number of lines at which it is.
+const KEPT: usize = 1000;
+const LINES_AT_MOST: usize = 2 * KEPT;
+/// The longest log in bytes that is read.
+const LOG_BYTES: u64 = 16 << 20;
+/// Number of unread messages that a warning names.
+const NAMED: usize = 5;
+
+/// One warning.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct AnswerWarning {
+    /// Name of the store.
+    store: String,
+    /// The id of the record of mine.
+    id: String,
+    /// The warning, in one line.
+    text: String,
+}
+
+/// The warnings about answers, and their log.
+#[derive(Debug)]
+pub struct AnswerWarnings {
+    log: Mutex<AppendLog>,
+    /// The texts by the name of the store and the id of the record.
+    texts: Mutex<HashMap<(String, String), String>>,
+}
+
+impl AnswerWarnings {
+    /// Opens the log. `shorten` permits to remove its oldest lines.
+    ///
+    /// # Errors
+    /// If there is a log that cannot be read or shortened.
+    pub fn open(path: &Path, shorten: bool) -> io::Result<Self> {
+        let bytes = append_log::read_log(path, LOG_BYTES)?;
+        let lines: Vec<&[u8]> = append_log::split_log(&bytes).map(|line| line.text).collect();
+        let kept = lines.get(lines.len().saturating_sub(KEPT)..).unwrap_or_default();
+        let mut log = AppendLog::new(path);
+        if shorten && lines.len() > LINES_AT_MOST {
+            let text = kept.iter().flat_map(|line| [line, &b"\n"[..]]).collect::<Vec<_>>().concat();
+            log.replace(&text)?;
+        }
+        let warnings = lines.iter().filter_map(|line| serde_json::from_slice(line).ok());
+        let texts = warnings.map(|AnswerWarning { store, id, text }| ((store, id), text)).collect();
+        Ok(Self { log: Mutex::new(log), texts: Mutex::new(texts) })
+    }
+
+    /// Records a warning about the records of an answer. A failure is only logged.
+    pub(super) fn record(&self, parcels: &[SpoolParcel], text: &str) {
+        let mut lines = Vec::new();
+        for parcel in parcels {
+            let key = (parcel.store.clone(), parcel.message.id.clone());
+            let text = text.to_owned();
+            if self.texts.lock().insert(key.clone(), text.clone()).as_ref() == Some(&text) {
+                continue;
+            }
+            let (store, id) = key;
+            if serde_json::to_writer(&mut lines, &AnswerWarning { store, id, text }).is_ok() {
+                lines.push(b'\n');
+            }
+        }
+        if !lines.is_empty()
+            && let Err(error) = self.log.lock().append(&lines, AppendSync::Later)
+        {
+            tracing::debug!(%error, "the warning about an answer cannot be saved");
+        }
+    }
+
+    /// Returns true if there is no warning.
+    pub fn is_empty(&self) -> bool {
+        self.texts.lock().is_empty()
+    }
+
+    /// Returns the warning about a message of mine.
+    pub fn find(&self, store: &str, id: &str) -> Option<String> {
+        self.texts.lock().get(&(store.to_owned(), id.to_owned())).cloned()
+    }
+}
+
+/// Returns a warning if messages to me in the thread are newer than the answered one and unread.
+pub(super) fn describe_unread(
+    tables: &IndexTables,
+    store: &dyn Store,
+    answered: ReplyParent,
+) -> Option<String> {
+    let entry = tables.messages.entry(answered.ix);
+    let in_thread = tables.threads.thread_messages(&tables.messages, entry.thread());
+    let newer = in_thread.into_iter().rev().take_while(|ix| *ix != answered.ix);
+    let is_unread = |ix: &MsgIx| {
+        let entry = tables.messages.entry(*ix);
+        entry.is_to_me() && !entry.is_read()
+    };
+    let mut unread: Vec<MsgIx> = newer.filter(is_unread).collect();
+    unread.reverse();
+    if unread.is_empty() {
+        return None;
+    }
+    let spell = |ix: &MsgIx| {
+        let (id, from) =
+            (tables.messages.shown_id(*ix), tables.messages.sender(tables.messages.entry(*ix)));
+        let id = format!("{}@{} from {from}", plain_id(&id), store.kind().as_str());
+        sanitize_line(&id).into_owned()
+    };
+    let mut named: Vec<String> = unread.iter().take(NAMED).map(spell).collect();
+    if let Some(more) = unread.len().checked_sub(NAMED).filter(|more| *more > 0) {
+        named.push(format!("{more} more"));
+    }
+    let newer = match unread.len() {
+        1 => "a newer message to you in the thread was".to_owned(),
+        many => format!("{many} newer messages to you in the thread were"),
+    };
+    Some(format!("it answered {} while {newer} unread: {}", spell(&answered.ix), named.join(", ")))
+}
