@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +23,9 @@ const MAX_FILE: u64 = 1 << 20;
 
 /// The limit on the number of notes.
 const MAX_NOTES: usize = 32;
+
+/// The shortest time between two copies for changed counts.
+const SAVED_EVERY: Duration = Duration::from_millis(100);
 
 /// The precision of the time of the last contact, in milliseconds.
 const CONTACT_MS: i64 = 60_000;
@@ -132,6 +136,18 @@ impl LinkHealth {
     }
 }
 
+/// The health on a board.
+#[derive(Debug)]
+struct BoardHealth {
+    health: LinkHealth,
+    /// The time of the last change.
+    changed_at: Timestamp,
+    /// The moment from which on the copy may be written, if it lacks a change.
+    copy_due: Option<Instant>,
+    /// The moment of the last copy.
+    copied: Option<Instant>,
+}
+
 /// A link's health, shared between threads.
 #[derive(Debug)]
 pub struct HealthBoard {
@@ -139,7 +155,7 @@ pub struct HealthBoard {
     folder: PathBuf,
     /// The store whose logs the link carries, if it carries logs.
     store: Option<String>,
-    health: Mutex<(LinkHealth, Timestamp)>,
+    health: Mutex<BoardHealth>,
 }
 
 impl HealthBoard {
@@ -151,7 +167,12 @@ impl HealthBoard {
             name: name.to_owned(),
             folder: folder.to_owned(),
             store: None,
-            health: Mutex::new((health, Timestamp::now())),
+            health: Mutex::new(BoardHealth {
+                health,
+                changed_at: Timestamp::now(),
+                copy_due: None,
+                copied: None,
+            }),
         }
     }
 
@@ -163,13 +184,13 @@ impl HealthBoard {
 
     /// Returns true if lines wait.
     pub fn has_backlog(&self) -> bool {
-        !self.health.lock().0.behind.is_empty()
+        !self.health.lock().health.behind.is_empty()
     }
 
     /// Returns why the line at this byte of a writer's log in this store waits, if it does.
     pub fn explain_wait(&self, store: &str, writer: &str, at: u64) -> Option<String> {
         let kept = self.health.lock();
-        let health = &kept.0;
+        let health = &kept.health;
         let behind = health.behind.get(writer).filter(|behind| behind.from <= at)?;
         if self.store.as_deref() != Some(store) {
             return None;
@@ -193,19 +214,16 @@ impl HealthBoard {
     pub fn follow_other_process(&self) {
         let Some(told) = read_saved_health(&self.folder) else { return };
         let mut kept = self.health.lock();
-        let marks = kept.0.marks.clone();
-        let health = LinkHealth { by_another: true, marks, engine: kept.0.engine.clone(), ..told };
-        if health != kept.0 {
-            *kept = (health, Timestamp::now());
-        }
+        let (engine, marks) = (kept.health.engine.clone(), kept.health.marks.clone());
+        kept.change_to(LinkHealth { by_another: true, marks, engine, ..told });
     }
 
     /// Reports this process's own state from now on.
     pub fn report_own_state(&self) {
         let mut kept = self.health.lock();
-        if kept.0.by_another {
-            let (engine, marks) = (kept.0.engine.clone(), kept.0.marks.clone());
-            *kept = (LinkHealth { engine, marks, ..LinkHealth::default() }, Timestamp::now());
+        if kept.health.by_another {
+            let (engine, marks) = (kept.health.engine.clone(), kept.health.marks.clone());
+            kept.change_to(LinkHealth { engine, marks, ..LinkHealth::default() });
         }
     }
 
@@ -216,28 +234,47 @@ impl HealthBoard {
 
     /// Returns the current health.
     pub fn health(&self) -> LinkHealth {
-        self.health.lock().0.clone()
+        self.health.lock().health.clone()
     }
 
     /// Returns the time of the last change.
     pub fn changed_at(&self) -> Timestamp {
-        self.health.lock().1
+        self.health.lock().changed_at
     }
 
     /// Changes the health, and saves the copy if anything changed.
     pub fn update_health(&self, change: impl FnOnce(&mut LinkHealth)) {
         let mut kept = self.health.lock();
-        let mut health = kept.0.clone();
-        change(&mut health);
-        health.hide_logins();
-        health.notes.truncate(MAX_NOTES);
-        if health != kept.0 {
-            // The lock is held, so that an older copy never replaces a newer one. While another process carries, the
-            // copy belongs to that process.
-            if !health.by_another {
-                self.save_copy(&health);
-            }
-            *kept = (health, Timestamp::now());
+        if kept.update(change) {
+            self.save_copy(&mut kept);
+        }
+    }
+
+    /// Changes the health. Counts change with each message, so the copy follows with [`HealthBoard::save_if_due`].
+    pub fn update_counts(&self, change: impl FnOnce(&mut LinkHealth)) {
+        let mut kept = self.health.lock();
+        if kept.update(change) && kept.copy_due.is_none() {
+            let last = kept.copied.map(|at| at + SAVED_EVERY);
+            kept.copy_due = Some(last.unwrap_or_else(Instant::now));
+        }
+    }
+
+    /// Saves the copy if it lacks a change and is old enough. Returns the time until the next save, if one is needed.
+    pub fn save_if_due(&self) -> Option<Duration> {
+        let mut kept = self.health.lock();
+        let left = kept.copy_due?.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            self.save_copy(&mut kept);
+            return None;
+        }
+        Some(left)
+    }
+
+    /// Saves the copy if it lacks a change.
+    pub fn save_now(&self) {
+        let mut kept = self.health.lock();
+        if kept.copy_due.is_some() {
+            self.save_copy(&mut kept);
         }
     }
 
@@ -275,8 +312,14 @@ impl HealthBoard {
         self.update_health(|health| health.state = LinkState::Stopped { why });
     }
 
-    fn save_copy(&self, health: &LinkHealth) {
-        let Ok(text) = serde_json::to_vec(health) else { return };
+    /// Saves the copy. The lock is held, so that an older copy never replaces a newer one. While another process
+    /// carries, the copy belongs to that process.
+    fn save_copy(&self, kept: &mut BoardHealth) {
+        (kept.copy_due, kept.copied) = (None, Some(Instant::now()));
+        if kept.health.by_another {
+            return;
+        }
+        let Ok(text) = serde_json::to_vec(&kept.health) else { return };
         let path = self.folder.join(FILE);
         let temp = atomic_file::temp_path(&path);
         // The copy is only for display, so no sender waits for the disk because of it.
@@ -288,6 +331,25 @@ impl HealthBoard {
         if let Err(error) = written {
             tracing::debug!(link = self.name, %error, "the state of the link cannot be saved");
         }
+    }
+}
+
+impl BoardHealth {
+    /// Changes the health. Returns true if anything changed.
+    fn update(&mut self, change: impl FnOnce(&mut LinkHealth)) -> bool {
+        let mut health = self.health.clone();
+        change(&mut health);
+        health.hide_logins();
+        health.notes.truncate(MAX_NOTES);
+        self.change_to(health)
+    }
+
+    fn change_to(&mut self, health: LinkHealth) -> bool {
+        let is_changed = health != self.health;
+        if is_changed {
+            (self.health, self.changed_at) = (health, Timestamp::now());
+        }
+        is_changed
     }
 }
 

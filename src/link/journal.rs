@@ -33,6 +33,29 @@ pub fn progress_note_path(wire: &Path) -> PathBuf {
     wire.with_extension("note")
 }
 
+/// Writes the bytes of a message that is about to be accepted. They are on disk when this returns.
+///
+/// # Errors
+/// Returns the system's error.
+pub fn write_wire_file(path: &Path, wire: &[u8]) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::make_dirs(folder, 0o700)?;
+    }
+    atomic_file::write_atomic(path, wire, 0o600)
+}
+
+/// Removes the files of messages that are over.
+pub fn remove_wire_files(wires: &[PathBuf]) {
+    for wire in wires {
+        if let Err(error) = std::fs::remove_file(wire) {
+            let path = wire.display();
+            tracing::debug!(%error, %path, "the file of a finished message could not be removed");
+        }
+        // Few messages have one.
+        let _ = std::fs::remove_file(progress_note_path(wire));
+    }
+}
+
 /// A message on its way to one recipient.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalEntry {
@@ -190,25 +213,22 @@ impl Journal {
         self.folder.join("out").join(no.to_string())
     }
 
-    /// Accepts a message for a recipient durably: first its bytes, then the line. Does nothing if the message is known.
+    /// Reserves a number for a new entry, and returns it with the path for the bytes of the message.
+    pub fn reserve_number(&mut self) -> (u64, PathBuf) {
+        let no = self.next_no;
+        self.next_no += 1;
+        (no, self.wire_path(no))
+    }
+
+    /// Accepts a message for a recipient durably, whose bytes are [on disk](write_wire_file) under this reserved number.
+    /// Removes the bytes if the message is known.
     ///
     /// # Errors
     /// Returns the system's error; then the message was not accepted.
-    pub fn spool_message(
-        &mut self,
-        message: &str,
-        to: &str,
-        wire: &[u8],
-        now: i64,
-    ) -> io::Result<()> {
+    pub fn spool_message(&mut self, no: u64, message: &str, to: &str, now: i64) -> io::Result<()> {
         if self.find_entry(message, to).is_some() {
-            return Ok(());
+            return std::fs::remove_file(self.wire_path(no));
         }
-        let (no, path) = (self.next_no, self.wire_path(self.next_no));
-        if let Some(folder) = path.parent() {
-            fs::make_dirs(folder, 0o700)?;
-        }
-        atomic_file::write_atomic(&path, wire, 0o600)?;
         let (message, to) = (message.to_owned(), to.to_owned());
         self.append_line(JournalLine::Spooled { no, message, to, at: now })
     }
@@ -244,11 +264,16 @@ impl Journal {
         self.append_lines(lines.collect())
     }
 
-    /// Records changes of entries durably, all with one sync; then removes the bytes of those that are over.
+    /// Records changes of entries durably, all with one sync. Returns the paths of the bytes of those that are over, which
+    /// the caller [removes](remove_wire_files).
     ///
     /// # Errors
     /// Returns the system's error.
-    pub fn record_changes(&mut self, changes: Vec<(u64, EntryChange)>, now: i64) -> io::Result<()> {
+    pub fn record_changes(
+        &mut self,
+        changes: Vec<(u64, EntryChange)>,
+        now: i64,
+    ) -> io::Result<Vec<PathBuf>> {
         let is_over = |change: &EntryChange| {
             matches!(change, EntryChange::Taken { .. } | EntryChange::Refused { .. })
         };
@@ -261,10 +286,7 @@ impl Journal {
             EntryChange::Untried => JournalLine::Untried { no, at: now },
         };
         self.append_lines(changes.into_iter().map(line).collect())?;
-        for no in over {
-            self.remove_wire_files(no);
-        }
-        Ok(())
+        Ok(over.into_iter().map(|no| self.wire_path(no)).collect())
     }
 
     /// Records durably that fetched messages are in the store, or that the engine still lists them.
@@ -434,15 +456,6 @@ impl Journal {
             Some(DeliveryStage::Refused(_)) => self.refused += 1,
             Some(DeliveryStage::Taken) | None => {}
         }
-    }
-
-    fn remove_wire_files(&self, no: u64) {
-        let wire = self.wire_path(no);
-        if let Err(error) = std::fs::remove_file(&wire) {
-            tracing::debug!(%error, no, "the file of a finished message could not be removed");
-        }
-        // Few messages have one.
-        let _ = std::fs::remove_file(progress_note_path(&wire));
     }
 
     fn forget_old(&mut self, now: i64) {

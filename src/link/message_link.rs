@@ -24,7 +24,7 @@ use super::carrier::{CarrierProcess, CarrierProgram};
 use super::disk_space;
 use super::engine::{EngineSettings, ExchangeOutcome, LinkEngine};
 use super::job::{CarrierJob, CarrierTask};
-use super::journal::{DeliveryStage, EntryChange, Journal, JournalEntry};
+use super::journal::{self, DeliveryStage, EntryChange, Journal, JournalEntry};
 use super::lifecycle::{Link, LinkCallbacks, LinkEvent};
 use super::request::LinkRequest;
 use crate::model::locks::{Condvar, Mutex};
@@ -195,13 +195,14 @@ impl MessageLink {
         if self.journal.lock().find_entry(message, to).is_some() {
             return Ok(());
         }
-        let wire = self.engine.encode_parcel(parcel);
-        {
-            let mut journal = self.journal.lock();
-            match &wire {
-                Ok(wire) => journal.spool_message(message, to, wire, now())?,
-                Err(why) => journal.refuse_at_once(message, to, why, now())?,
+        match self.engine.encode_parcel(parcel) {
+            Ok(wire) => {
+                // The journal is not locked meanwhile, since a disk is slow and others only ask.
+                let (no, path) = self.journal.lock().reserve_number();
+                journal::write_wire_file(&path, &wire)?;
+                self.journal.lock().spool_message(no, message, to, now())?;
             }
+            Err(why) => self.journal.lock().refuse_at_once(message, to, &why, now())?,
         }
         self.update_board();
         self.wake_thread();
@@ -250,14 +251,13 @@ impl MessageLink {
     /// Records a change of every waiting message that no carrier has. Then ends the backoff and wakes the thread, so
     /// that the store moves what is finished.
     fn settle_waiting(&self, change: &EntryChange) -> io::Result<usize> {
-        let waiting = {
+        let (waiting, over) = {
             let mut journal = self.journal.lock();
             let open = journal.open_entries().filter(|(_, e)| e.stage != DeliveryStage::Trying);
             let changes: Vec<_> = open.map(|(no, _)| (no, change.clone())).collect();
-            let waiting = changes.len();
-            journal.record_changes(changes, now())?;
-            waiting
+            (changes.len(), journal.record_changes(changes, now())?)
         };
+        journal::remove_wire_files(&over);
         self.update_board();
         self.is_urgent.store(true, Ordering::Relaxed);
         self.wake_thread();
@@ -276,6 +276,7 @@ impl MessageLink {
         let (untold, mut quiet) = (Cell::new(false), Instant::now());
         while !self.is_stopped() {
             let seen = self.wakeup.current_counts();
+            self.board.save_if_due();
             if self.is_urgent.swap(false, Ordering::Relaxed) {
                 schedule = RetrySchedule::default();
                 changed();
@@ -300,6 +301,7 @@ impl MessageLink {
             };
             let wait = until.saturating_sub(now()).clamp(1, 3_600_000);
             let mut wait = Duration::from_millis(wait as u64);
+            wait = wait.min(self.board.save_if_due().unwrap_or(wait));
             if wait > IDLE && self.carrier.lock().is_some() {
                 wait -= IDLE;
                 if self.wait_for_call(seen, IDLE) {
@@ -310,6 +312,7 @@ impl MessageLink {
             self.wait_for_call(seen, wait);
         }
         self.release_carrier();
+        self.board.save_now();
     }
 
     /// Ends the carrier, after its current exchange.
@@ -466,12 +469,15 @@ impl MessageLink {
             let at = Timestamp::from_millis(*at).rfc3339_short();
             format!("a fetch was cut off at {at}: mail that the server gave then may be lost")
         };
-        self.board.update_health(|health| {
+        self.board.update_counts(|health| {
             health.waiting = waiting;
             health.refused = refused;
             // The latest ones matter most.
             health.notes = cuts.iter().rev().take(TOLD_CUTS).map(cut).collect();
         });
+        if self.thread.lock().is_none() {
+            self.board.save_now();
+        }
     }
 
     fn is_stopped(&self) -> bool {

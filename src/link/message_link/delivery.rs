@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{GIVEN_UP, KILLED, MessageLink, RetrySchedule, crash_point, now};
 use crate::link::engine::ExchangeOutcome;
 use crate::link::job::{CarrierTask, MessageOrder, OutcomeLine};
-use crate::link::journal::{DeliveryStage, EntryChange, Journal, JournalEntry};
+use crate::link::journal::{DeliveryStage, EntryChange, Journal, JournalEntry, remove_wire_files};
 
 impl MessageLink {
     /// Has a carrier deliver some messages.
@@ -40,15 +40,16 @@ impl MessageLink {
         if outcomes.is_empty() {
             return Ok(());
         }
-        {
+        let over = {
             let mut journal = self.journal.lock();
             let change = |(no, outcome): &(u64, &ExchangeOutcome)| {
                 Some((*no, change_after(find_tried_entry(&journal, *no)?, outcome)))
             };
             let changes = outcomes.iter().filter_map(change).collect();
-            journal.record_changes(changes, now())?;
-        }
+            journal.record_changes(changes, now())?
+        };
         crash_point();
+        remove_wire_files(&over);
         schedule.delivered += outcomes.len();
         for (_, outcome) in outcomes {
             self.apply_outcome(Some(outcome), schedule);
@@ -87,7 +88,8 @@ impl MessageLink {
         if is_killed && !changes.is_empty() {
             self.apply_outcome(None, schedule);
         }
-        self.journal.lock().record_changes(changes, now())?;
+        let over = self.journal.lock().record_changes(changes, now())?;
+        remove_wire_files(&over);
         self.given_up.lock().retain(|no| messages.iter().all(|message| message.no != *no));
         Ok(())
     }

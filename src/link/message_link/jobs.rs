@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{MessageLink, RetrySchedule, crash_point, now};
 use crate::link::carrier::{self, CarrierProcess};
@@ -11,6 +11,8 @@ use crate::link::job::{CarrierJob, CarrierTask, OutcomeLine};
 
 /// The pause between checks of a carrier that reports to this process.
 const WATCHED: Duration = Duration::from_secs(5);
+/// The longest time for which outcomes are gathered.
+const GATHER_AT_MOST: Duration = Duration::from_millis(20);
 /// The pause between checks of a carrier that an earlier process started: at first, and later.
 const ASK: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
 
@@ -90,8 +92,11 @@ impl MessageLink {
             // An outcome that comes after this is read below.
             let is_at_work = self.is_at_work(&job)?;
             let new = job.read_outcomes()?;
+            let began = Instant::now();
             self.apply_message_outcomes(&new, schedule, changed)?;
+            let spent = if new.is_empty() { Duration::ZERO } else { began.elapsed() };
             lines.extend(new);
+            let copy_due = self.board.save_if_due().unwrap_or(WATCHED);
             if !is_at_work {
                 break;
             }
@@ -105,7 +110,9 @@ impl MessageLink {
                 is_interrupted = true;
             }
             if own {
-                self.wait_for_call(seen, WATCHED);
+                // What comes meanwhile shares the next sync, and leaves the disk to the others.
+                std::thread::sleep((spent * 3).min(GATHER_AT_MOST));
+                self.wait_for_call(seen, copy_due.min(WATCHED));
             } else {
                 std::thread::sleep(pause);
                 pause = (pause * 2).min(ASK.1);
