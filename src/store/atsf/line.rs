@@ -148,14 +148,9 @@ pub struct AtsfCounts {
     name_time: Option<i64>,
 }
 
-/// Counts a message, and returns its time and the time in its name. A message without a valid time gets the time of the
-/// one before, or `else_time`.
-pub(super) fn count_message(
-    tally: &mut LogCursor<AtsfCounts>,
-    line: &AtsfLine<'_>,
-    else_time: Timestamp,
-) -> (Timestamp, Timestamp) {
-    let AtsfCounts { stats, name_time } = &mut tally.count;
+/// Counts a message in the stats of its thread. A line that gives no message of its own counts, too.
+pub(super) fn count_line(tally: &mut LogCursor<AtsfCounts>, line: &AtsfLine<'_>) {
+    let stats = &mut tally.count.stats;
     stats.messages += 1;
     match &*line.role {
         "user" => stats.user += 1,
@@ -164,6 +159,17 @@ pub(super) fn count_message(
         _ => {}
     }
     stats.calls += line.call_count();
+}
+
+/// Counts a message, and returns its time and the time in its name. A message without a valid time gets the time of the
+/// one before, or `else_time`.
+pub(super) fn count_message(
+    tally: &mut LogCursor<AtsfCounts>,
+    line: &AtsfLine<'_>,
+    else_time: Timestamp,
+) -> (Timestamp, Timestamp) {
+    count_line(tally, line);
+    let name_time = &mut tally.count.name_time;
     let own = line.parse_timestamp().time();
     let before = tally.last_time.map_or(else_time, Timestamp::from_millis);
     let time = own.unwrap_or(before);

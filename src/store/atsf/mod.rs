@@ -192,6 +192,9 @@ impl Format<AtsfStore> for AtsfFormat {
     }
 }
 
+/// The reason for rejecting a line that has the id of a message of mine and another text.
+const ALTERED: &str = "it was changed after it was verified: I sent another text under this id";
+
 impl LineFormat for AtsfFormat {
     const SHAPE: LogShape = LogShape {
         folder: &[AGENT, THREADS],
@@ -237,7 +240,7 @@ impl LineFormat for AtsfFormat {
             default_recipient: Some(default_recipient(me)),
             // The mount limits the sizes of files.
             attachment_rule: Some(|_| Ok(())),
-            signed_text: Some(sign::covered_bytes),
+            signed_text: Some(sign::text_bytes),
             ..StoreProperties::new(spec, me, project_of(&spec.dir))
         };
         Ok((format, about))
@@ -284,7 +287,7 @@ impl LineFormat for AtsfFormat {
     }
 
     /// Counts a message and assigns its id. A message that occurs earlier in the log is left out. A changed line with
-    /// the same id is the same message: the last version counts.
+    /// the same id is the same message: the last version counts. A message of mine counts only as it was sent.
     fn accept_line<'a>(
         store: &AtsfStore,
         reading: &mut LogReading<'_, Self>,
@@ -297,6 +300,11 @@ impl LineFormat for AtsfFormat {
             read::accept_kept_line(store, reading, &source, (key, text, at), line, found);
             return Ok(());
         }
+        let sent = &store.format.sent_log;
+        if line.role == store.me() && sent.is_altered(ids::hash_id(&line.role, &line.id), text) {
+            line::count_line(&mut log.tally, &line);
+            return Err(ALTERED.to_owned());
+        }
         let by = ids::AtsfLogScan { thread: reading.n, epoch: log.epoch, key };
         let told = AtsfIdInput { role: &line.role, id: &line.id, content: line.content };
         if let AtsfIdAssignment::Id { id, shared, .. } = reading.shared.assign_id(told, by) {
@@ -304,6 +312,8 @@ impl LineFormat for AtsfFormat {
             log.facts.shared |= shared;
             let times = line::count_message(&mut log.tally, &line, log.facts.begin_time());
             found.push(describe_message(store, text, line, id, (at, log.tally.lines), times, key));
+        } else {
+            line::count_line(&mut log.tally, &line);
         }
         Ok(())
     }

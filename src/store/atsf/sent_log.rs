@@ -13,7 +13,9 @@ use crate::model::locks::Mutex;
 
 use super::ids::hash_id;
 use super::line::{self, AtsfLine};
+use super::sign;
 use crate::store::append_log::{AppendLog, AppendSync};
+use crate::store::digest::secure_hash64;
 use crate::store::engine::lines::log::{LineRun, read_lines, split_lines};
 use crate::store::text::canonical::push_text;
 use crate::store::text::json_values::{as_object, as_text, pick_members};
@@ -26,6 +28,8 @@ const FILE: &str = "sent.jsonl";
 pub(super) struct AtsfSentSpan {
     pub offset: u64,
     pub len: u32,
+    /// The hash of the message's bytes.
+    hash: u64,
 }
 
 /// The log of my sent messages.
@@ -89,6 +93,18 @@ impl AtsfSentLog {
         self.spans.lock().by_hash.get(&print).copied()
     }
 
+    /// Returns true if the message of this id was appended with another text than that of a line. Spelling and
+    /// members that msgfs adds do not count.
+    pub fn is_altered(&self, print: u64, line: &str) -> bool {
+        let Some(span) = self.find_span(print).filter(|span| span.hash != hash_text(line)) else {
+            return false;
+        };
+        let Ok(bytes) = self.read(span.offset, span.len as usize) else { return false };
+        let text = String::from_utf8_lossy(&bytes);
+        parse_record(&text)
+            .is_some_and(|kept| sign::text_bytes(kept.message) != sign::text_bytes(line))
+    }
+
     /// Returns the messages that `has` does not know, in the order of their appends.
     pub fn list_missing(&self, has: impl Fn(u64) -> bool) -> Vec<AtsfSentSpan> {
         let places = &self.spans.lock().by_hash;
@@ -126,10 +142,10 @@ impl AtsfSentLog {
         record.push_str("}\n");
         let appended = log.append(record.as_bytes(), AppendSync::Now);
         let offset = appended.map_err(|e| StoreError::io(log.path(), e))?;
-        let len = record.len() as u32 - 1;
-        by_hash.insert(print, AtsfSentSpan { offset, len });
+        let span = AtsfSentSpan { offset, len: record.len() as u32 - 1, hash: hash_text(message) };
+        by_hash.insert(print, span);
         drop(spans);
-        self.new_spans.lock().push(AtsfSentSpan { offset, len });
+        self.new_spans.lock().push(span);
         Ok(())
     }
 
@@ -143,6 +159,10 @@ impl AtsfSentLog {
         let file = fs::open_regular(path).map_err(io)?;
         fs::read_range(&file, offset, len).map_err(io)
     }
+}
+
+fn hash_text(message: &str) -> u64 {
+    secure_hash64(message.trim_end().as_bytes())
 }
 
 /// Parses a line of the file; `None` if it is no record.
@@ -163,7 +183,8 @@ fn load_spans(file: &File, places: &mut HashMap<u64, AtsfSentSpan>) -> io::Resul
         let LineRun::Lines(run, offset) = run else { return };
         for piece in split_lines(run, offset) {
             if let Some(r) = parse_record(&piece.text) {
-                let place = AtsfSentSpan { offset: piece.offset, len: piece.len };
+                let hash = hash_text(r.message);
+                let place = AtsfSentSpan { offset: piece.offset, len: piece.len, hash };
                 places.entry(hash_id(&r.line.role, &r.line.id)).or_insert(place);
             }
         }

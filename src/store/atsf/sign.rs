@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 
 use crate::model::{PublicKey, SignatureClaim, SignatureScope, SignedBytes};
 use crate::store::Signer;
-use crate::store::text::canonical::signed_object_bytes;
+use crate::store::text::canonical::{push_text, signed_object_bytes};
 use crate::store::text::json::JsonValue;
 use crate::store::text::json_values::{as_object, as_text, pick_members};
 
@@ -45,9 +45,14 @@ pub fn extract_claim(line: &str) -> Option<SignatureClaim> {
     })
 }
 
-/// Returns the text that a signature of the message on this line covers, even if it has none.
-pub fn covered_bytes(line: &str) -> Option<Vec<u8>> {
-    signed_object_bytes(CONTEXT, line, MEMBER)
+/// Returns what a message on this line says, in one spelling: its content and its time. Other programs drop members that
+/// they do not know, so no other member counts.
+pub fn text_bytes(line: &str) -> Option<Vec<u8>> {
+    let parsed = super::line::parse(line).ok()?;
+    let mut object = format!("{{\"content\":{},\"timestamp\":", parsed.content);
+    push_text(&mut object, &parsed.timestamp);
+    object.push('}');
+    signed_object_bytes(CONTEXT, &object, MEMBER)
 }
 
 fn decode_bytes<const N: usize>(value: Option<&JsonValue<'_>>) -> Option<[u8; N]> {

@@ -105,10 +105,18 @@ fn s571_lost_signature() {
     fs::write(&path, lines(&changed)).expect("rewrite");
     soon("refused", || m.ls("rejected").len() == 1);
     assert!(m.ok("cat rejected/*").contains("changed after it was verified"));
-    assert!(!m.sh("cat archive/*/* threads/*/* sent/*/*").stdout.contains("9999"));
+    let kept = |m: &crate::common::Mount| {
+        let shown = m.sh("cat archive/*/* threads/*/* sent/*/*").stdout;
+        assert!(!shown.contains("9999") && shown.contains("pay 10"), "{shown}");
+        assert!(m.cat("status.txt").contains("another program rewrote or removed the log"));
+    };
+    kept(&m);
     m.umount();
+    // What I sent is known without the cache, too.
+    fs::remove_dir_all(bed.path("cache/msgfs")).expect("cache");
     let m = bed.mount("bar");
     assert_eq!(m.ls("rejected").len(), 1);
+    kept(&m);
     fs::write(&path, lines(&signed)).expect("rewrite");
     soon("valid again", || m.ls("rejected").is_empty());
     assert!(m.ok(&format!("cat threads/{ONE}/*")).contains("Signature: valid"));
