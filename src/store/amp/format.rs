@@ -444,9 +444,9 @@ impl FileFormat for AmpFormat {
         let seen = before.filter(|old| same || !never_shown(old));
         self.cache_bytes(n, opened.bytes);
         let AmpTableFacts { key, content, .. } = parsed.facts.table_facts;
-        let replaces = !same && seen.is_some_and(|old| old.key == key);
-        let ids = IdLookup { key: (BY_ID, key), is_same: same, replaces_other: replaces };
-        let mut copies = pass.find_copies(n, ids, |kept| kept.content == content, opened.bytes);
+        let replaced = seen.filter(|old| !same && old.key == key).map(|old| old.content);
+        let ids = IdLookup { key: (BY_ID, key), content, is_same: same, replaced };
+        let mut copies = pass.find_copies(n, ids, opened.bytes);
         let to_me = AmpMailFolder::from_path(&opened.file.folder) == Some(AmpMailFolder::Inbox);
         let mut kept = self.build_table_facts(&parsed, to_me, context.now);
         let (is_open, underway) =

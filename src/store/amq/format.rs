@@ -302,10 +302,9 @@ impl FileFormat for AmqFormat {
             *message;
         let AmqTableFacts { key, content, .. } = kept;
         pass.table.update_row(n, |_, facts| *facts = kept);
-        let replaces = !same && before.is_some_and(|old| old.key == key);
-        let ids = IdLookup { key: (0, key), is_same: same, replaces_other: replaces };
-        let qualifier =
-            pass.find_copies(n, ids, |kept| kept.content == content, opened.bytes).qualifier;
+        let replaced = before.filter(|old| !same && old.key == key).map(|old| old.content);
+        let ids = IdLookup { key: (0, key), content, is_same: same, replaced };
+        let qualifier = pass.find_copies(n, ids, opened.bytes).qualifier;
         let copies = self.find_copies(pass.table, n);
         let first = copies.first().map_or(n, |(_, first)| *first);
         if first != n {

@@ -185,3 +185,27 @@ fn s572_every_copy() {
     status(&unseen, "read");
     m.inbox_stays(&[]);
 }
+
+/// S1145: a message that took the place of another one of its id is another message, also once the cache is lost. The
+/// mark of the first is not its mark.
+#[test]
+fn s1145_another_message_of_the_same_id() {
+    let (bed, home, m) = with(|_, home| drop(home.deliver("bar", &Msg::new("plan", "first", 1))));
+    let only = |m: &crate::common::Mount| m.ls("inbox").pop().expect("one message");
+    assert!(m.cat(&format!("inbox/{}", only(&m))).contains("first"));
+    m.inbox_becomes(&[]);
+    let file = home.deliver("bar", &Msg::new("plan", "second", 1));
+    crate::common::soon("it arrives", || m.ls("inbox").len() == 1);
+    let shown = |m: &crate::common::Mount| {
+        let name = only(m);
+        let day = m.ls("archive").pop().expect("a day");
+        (m.cat(&format!("archive/{day}/{name}")), name)
+    };
+    let (text, name) = shown(&m);
+    assert!(text.contains("second"), "{text}");
+    m.umount();
+    fs::remove_dir_all(bed.path("cache/msgfs")).expect("cache");
+    let m = bed.mount("bar");
+    assert_eq!(shown(&m), (text, name));
+    assert!(!fs::read_to_string(&file).expect("the file").contains("read_at"));
+}

@@ -4,6 +4,7 @@ use sha2::{Digest as _, Sha256};
 use twox_hash::XxHash3_64;
 
 use super::format::FileFormat;
+use super::qualifier_log::QualifierNote;
 use super::scan::ScanPass;
 use super::table::{FileFacts, FileTable};
 
@@ -21,10 +22,12 @@ pub struct FileCopies {
 pub struct IdLookup {
     /// The slot in which ids are keys, and the hash of its own id.
     pub key: (u8, u64),
+    /// The hash of its content ([`FileFacts::hashes`]).
+    pub content: u64,
     /// True if it is the message that was there before.
     pub is_same: bool,
-    /// True if another message with this id was shown in its place before.
-    pub replaces_other: bool,
+    /// The hash of the content of another message with this id that was shown in its place before.
+    pub replaced: Option<u64>,
 }
 
 /// Returns a hash of the files of a message that carry no read mark yet; 0 for none.
@@ -51,27 +54,18 @@ pub(super) fn digest_content<F: FileFormat>(bytes: &[u8]) -> [u8; 32] {
 }
 
 impl<F: FileFormat> ScanPass<'_, F> {
-    /// Compares a message with those known under its id. Files for which `same` is true hold it too, and all others
+    /// Compares a message with those known under its id. Files with the same content hold it too, and all others
     /// hold another message. The first message keeps the plain id. Another one gets the hash of its bytes without marks:
     /// marks change the file, but the id must stay, also without the cache.
-    pub fn find_copies(
-        &mut self,
-        n: u32,
-        ids: IdLookup,
-        same: impl Fn(&F::Facts) -> bool,
-        bytes: &[u8],
-    ) -> FileCopies {
-        let mut members = other_copies(self.table, n, ids.key, same);
-        let known =
-            self.table.files_with_key(ids.key.0, ids.key.1).into_iter().filter(|m| *m != n).count();
+    pub fn find_copies(&mut self, n: u32, ids: IdLookup, bytes: &[u8]) -> FileCopies {
+        let mut members =
+            other_copies(self.table, n, ids.key, |facts| facts.hashes().1 == ids.content);
         let qualifier = if ids.is_same {
             self.table.qualifiers.get(&n).copied()
         } else if let Some(first) = members.first() {
             self.table.qualifiers.get(first).copied()
-        } else if known > 0 || ids.replaces_other {
-            Some(digest_content::<F>(bytes))
         } else {
-            None
+            self.has_other_message(n, ids).then(|| digest_content::<F>(bytes))
         };
         match qualifier {
             Some(hash) => drop(self.table.qualifiers.insert(n, hash)),
@@ -80,5 +74,26 @@ impl<F: FileFormat> ScanPass<'_, F> {
         members.push(n);
         members.sort_unstable();
         FileCopies { members, qualifier }
+    }
+
+    /// Returns true if another message has the id of a new one, or had it first. Both are then noted for ever.
+    fn has_other_message(&self, n: u32, ids: IdLookup) -> bool {
+        let (id, log) = (ids.key.1, self.qualifier_log);
+        let note = log.find_note(id, ids.content);
+        if let QualifierNote::Known(is_qualified) = note {
+            return is_qualified;
+        }
+        let known = self.table.files_with_key(ids.key.0, id);
+        let mut plain = known.iter().filter(|m| **m != n && !self.table.qualifiers.contains_key(m));
+        let first = plain.find_map(|m| Some(self.table.facts(*m)?.hashes().1));
+        let first = first.or(ids.replaced.filter(|_| !self.table.qualifiers.contains_key(&n)));
+        let is_taken = note == QualifierNote::Other
+            || ids.replaced.is_some()
+            || known.iter().any(|other| *other != n);
+        if is_taken {
+            first.inspect(|content| log.note_message(id, *content, false));
+            log.note_message(id, ids.content, true);
+        }
+        is_taken
     }
 }

@@ -4,7 +4,8 @@
 //! - `format` is what a format says of files. `walk` lists folders and examines single files, without following any link. It
 //!   finds what is new, changed, or gone.
 //! - `scan` reads changed files, on all cores, and reports them. It waits for unfinished files.
-//! - `table` holds every file ever seen, and saves them. `copies` finds the files with one id. `tamper_log` finds
+//! - `table` holds every file ever seen, and saves them. `copies` finds the files with one id, and `qualifier_log` keeps
+//!   which message had an id first. `tamper_log` finds
 //!   files that held a verified message and hold something else now.
 //! - `store` is the part of the engine that such stores have alone. `open` opens one file by its number.
 //!   `folder` has the folders into which new files are put. `unread` counts unread messages. `raw` lists `raw/`, `watch` names the folders to watch, and `visit` is the walk of `msgfs check`.
@@ -23,6 +24,7 @@ mod copies;
 mod folder;
 mod format;
 mod open;
+mod qualifier_log;
 mod raw;
 mod scan;
 mod store;
@@ -42,6 +44,7 @@ pub use self::format::{
     PassSummary, PathRole, PendingReport, describe_non_message,
 };
 pub use self::open::StoreFile;
+use self::qualifier_log::QualifierLog;
 use self::scan::JudgedFile;
 pub use self::scan::ScanPass;
 pub use self::table::{FileFacts, FileFlags, FileRow, FileTable, stamp_hash};
@@ -65,6 +68,8 @@ pub type FileStore<F> = SourceStore<F, FileTable<<F as FileFormat>::Facts>, Whol
 pub struct WholeFiles {
     /// The messages that were changed after they were verified.
     tamper_log: TamperLog,
+    /// The messages whose ids carry a hash.
+    qualifier_log: QualifierLog,
 }
 
 /// Returns the path of a name in a folder of a store.
@@ -83,7 +88,10 @@ impl<F: FileFormat> FileStore<F> {
     /// # Errors
     /// If the notes on them in the state folder cannot be read.
     pub fn new(about: StoreProperties, format: F) -> Result<Self, StoreError> {
-        let reader = WholeFiles { tamper_log: TamperLog::open(about.state.clone())? };
+        let reader = WholeFiles {
+            tamper_log: TamperLog::open(about.state.clone())?,
+            qualifier_log: QualifierLog::open(about.state.clone())?,
+        };
         Ok(Self::unscanned(about, format, reader))
     }
 

@@ -14,6 +14,7 @@ use super::format::{
     PendingReport, describe_odd_type,
 };
 use super::open::StoreFile;
+use super::qualifier_log::QualifierLog;
 use super::table::{FileFlags, FileTable, stamp_hash};
 use super::walk::{DirCache, ScanWork};
 use super::{FileStore, GRACE};
@@ -39,6 +40,8 @@ pub struct ScanPass<'a, F: FileFormat> {
     /// All files.
     pub table: &'a mut FileTable<F::Facts>,
     queue: &'a mut VecDeque<u32>,
+    /// The messages whose ids carry a hash.
+    pub(super) qualifier_log: &'a QualifierLog,
 }
 
 impl<F: FileFormat> ScanPass<'_, F> {
@@ -241,7 +244,9 @@ impl<'s, F: FileFormat> FileScan<'s, F> {
     /// Tells the format that a file no longer holds the message that it held.
     fn drop_message(&mut self, table: &mut FileTable<F::Facts>, n: u32, was_message: bool) {
         if was_message {
-            self.files.format.forget_message(&mut ScanPass { table, queue: &mut self.queue }, n);
+            let qualifier_log = &self.files.reader.qualifier_log;
+            let mut pass = ScanPass { table, queue: &mut self.queue, qualifier_log };
+            self.files.format.forget_message(&mut pass, n);
         }
         table.qualifiers.remove(&n);
     }
@@ -394,7 +399,9 @@ impl<'s, F: FileFormat> FileScan<'s, F> {
                     previous_facts: old,
                     is_same: same && old.is_some(),
                 };
-                let mut pass = ScanPass { table: &mut table, queue: &mut self.queue };
+                let qualifier_log = &self.files.reader.qualifier_log;
+                let mut pass =
+                    ScanPass { table: &mut table, queue: &mut self.queue, qualifier_log };
                 found.extend(self.files.format.accept_message(self.context, &mut pass, taken));
                 None
             }

@@ -17,6 +17,7 @@ use crate::store::{
 impl<F: FileFormat> Engine for FileStore<F> {
     fn load_reader_state(&self, dir: &Path) -> Result<(), StoreError> {
         self.reader.tamper_log.load_notes(dir)?;
+        self.reader.qualifier_log.load_notes(dir)?;
         self.format.load_state(dir)
     }
 
