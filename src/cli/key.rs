@@ -5,10 +5,9 @@ use std::io::{self, IsTerminal as _};
 
 use clap::Subcommand;
 use msgfs::config::{LockError, StateLock};
-use msgfs::identity::{KeyPair, Keyring, MessageDigest, SignerRegistry};
+use msgfs::identity::{KeyPair, Keyring, SignerRegistry};
 use msgfs::model::{PublicKey, Remedy, sanitize_line};
-use msgfs::store;
-use msgfs::store::Signer as _;
+use msgfs::store::{self, Signer as _, Store};
 use zeroize::Zeroizing;
 
 use super::context::CommandContext;
@@ -218,7 +217,15 @@ fn forget_keys(
 ) -> Result<(), Failure> {
     let keyring = Keyring::open(&context.paths.keyring_file()).map_err(Failure::refused)?;
     let held = if keyring.is_pinned(address) {
-        list_held_messages(global, address)?
+        let mailbox = global.open_mailbox(true)?;
+        if mailbox.stores().iter().any(|store| is_me(store.as_ref(), address)) {
+            refuse!(
+                "{} is your own address, and your own key stays: without it, others could sign in your name",
+                sanitize_line(address)
+            );
+        }
+        // None of the messages that the stores hold now may pin a key again.
+        mailbox.messages_of_address(address)
     } else {
         BTreeSet::new()
     };
@@ -229,12 +236,10 @@ fn forget_keys(
     refuse!("no key is known for {}; `msgfs key list` shows the addresses", sanitize_line(address))
 }
 
-/// Returns the messages of an address that the stores hold now: none of them may pin a key again.
-fn list_held_messages(
-    global: &GlobalOptions,
-    address: &str,
-) -> Result<BTreeSet<MessageDigest>, Failure> {
-    Ok(global.open_mailbox(true)?.messages_of_address(address))
+/// Returns true if an address is mine in a store whose addresses have keys.
+fn is_me(store: &dyn Store, address: &str) -> bool {
+    !store.properties().uses_roles
+        && store.canonical_address(address) == store.canonical_address(store.me())
 }
 
 #[cfg(test)]

@@ -567,3 +567,16 @@ fn s71_backdated_in_a_log() {
         }
     }
 }
+
+/// S1149: my own key cannot be forgotten: others could sign in my name then.
+#[test]
+fn s1149_my_own_key_is_not_forgotten() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    m.ok("echo hi > outbox/foo");
+    let list = || bed.msgfs_out(&["key", "list", "--me", "bar"]).stdout;
+    let before = list();
+    let out = bed.msgfs_out(&["key", "forget", "bar", "--me", "bar"]);
+    assert!(out.code() == Some(1) && out.stderr.contains("your own address"), "{out:?}");
+    assert_eq!(list(), before);
+}
