@@ -1,9 +1,13 @@
 //! Addressing: a draft's recipients and its thread, from its headers, its name and the place where it was written
 //! (docs/SEMANTICS.md, S46 and S51 to S53).
 
-use super::{DraftTarget, OutboxError, draft, find_store, names, whole_message};
+use std::collections::BTreeSet;
+
+use super::{
+    DraftTarget, IDEMPOTENCY_WINDOW_MS, OutboxError, draft, find_store, names, whole_message,
+};
 use crate::index::{Index, IndexEntry, IndexTables, MsgIx, ThreadIx};
-use crate::model::{Draft, ORIGIN, Timestamp, plain_id, plain_thread_id};
+use crate::model::{Draft, ORIGIN, Timestamp, plain_id, plain_thread_id, sanitize_line};
 use crate::store::{Kind, Store};
 
 /// The message that a draft answers, if it is known here.
@@ -42,7 +46,11 @@ pub(super) fn complete_draft(
     let tables = index.read();
     let original = resolve_target(&tables, index, draft, target)?;
     resolve_mail_id(&tables, index, draft);
-    let said = draft.in_reply_to.as_ref().and_then(|id| find_by_id(&tables, index, id, draft));
+    remove_place(index, draft);
+    let said = match &draft.in_reply_to {
+        Some(id) => find_by_id(&tables, index, id, draft)?,
+        None => None,
+    };
     let said = said.or_else(|| find_by_short_id(&tables, index, draft));
     let original = original.or_else(|| Some(reply_to_message(&tables, index, said?)));
     let mut answered = None;
@@ -325,8 +333,7 @@ fn resolve_mail_id(tables: &IndexTables, index: &Index, draft: &mut Draft) {
         || index.stores().iter().any(|store| store.name() == place);
     let is_here =
         |id: &str| tables.messages.live_messages().any(|ix| tables.messages.has_plain_id(ix, id));
-    let mut mine = tables.messages.find_by_idempotency_key(&mail).iter().rev().copied();
-    let mine = mine.find(|ix| tables.messages.entry(*ix).is_from_me());
+    let mine = find_sent_mail(tables, &mail);
     if mine.is_none() && !is_ours && is_here(&mail) {
         // The ids of mails have a place of their own.
         draft.in_reply_to = Some(mail);
@@ -339,9 +346,29 @@ fn resolve_mail_id(tables: &IndexTables, index: &Index, draft: &mut Draft) {
     draft.in_reply_to = first.map(|ix| plain_id(&tables.messages.shown_id(ix)).to_owned());
 }
 
+/// Returns the message that I sent as the mail of this id. A blind copy has the same key, is later, and nobody else may
+/// hear of it.
+fn find_sent_mail(tables: &IndexTables, mail: &str) -> Option<MsgIx> {
+    let all = tables.messages.find_by_idempotency_key(mail).iter().copied();
+    let mine: Vec<MsgIx> = all.filter(|ix| tables.messages.entry(*ix).is_from_me()).collect();
+    let time = |ix: &MsgIx| tables.messages.entry(*ix).time();
+    let since = mine.iter().map(time).max()?.plus_millis(-IDEMPOTENCY_WINDOW_MS);
+    let lately = mine.into_iter().filter(|ix| time(ix) >= since);
+    lately.min_by(|a, b| tables.messages.compare_order(*a, *b))
+}
+
 /// Returns the newest message that has this id, in the store that the draft names, if it names one. An unknown id stays
 /// in the draft, since the message may only not have been synced yet.
-fn find_by_id(tables: &IndexTables, index: &Index, id: &str, draft: &Draft) -> Option<MsgIx> {
+///
+/// # Errors
+/// If messages of several threads have the id, as in a thread that is a copy of another, and the draft does not name one
+/// of the threads.
+fn find_by_id(
+    tables: &IndexTables,
+    index: &Index,
+    id: &str,
+    draft: &Draft,
+) -> Result<Option<MsgIx>, OutboxError> {
     let store = draft.via.as_deref().and_then(|via| find_store(index, via));
     let fits = |ix: &MsgIx| {
         let meant = |e: &IndexEntry| store.is_none_or(|(number, _)| number == e.store());
@@ -354,11 +381,50 @@ fn find_by_id(tables: &IndexTables, index: &Index, id: &str, draft: &Draft) -> O
             .messages_to_me()
             .rev()
             .chain(tables.messages.lists().messages_from_me().rev())
-            .find(fits)
     };
-    let mine = mine().map(|ix| tables.messages.find_original(ix).unwrap_or(ix));
-    // Another agent's record may be a copy of a message of mine.
-    mine.or_else(|| tables.messages.find_original(tables.messages.copies().find(fits)?))
+    let original = |ix: MsgIx| tables.messages.find_original(ix).unwrap_or(ix);
+    let Some(newest) = mine().find(fits).map(original) else {
+        // Another agent's record may be a copy of a message of mine.
+        let copy = tables.messages.copies().find(fits);
+        return Ok(copy.and_then(|ix| tables.messages.find_original(ix)));
+    };
+    let store = index.store_of(tables.messages.entry(newest));
+    if !store.properties().has_thread_labels() {
+        return Ok(Some(newest));
+    }
+    // A thread may be a copy of another, with the same ids.
+    let thread_of = |ix: &MsgIx| {
+        let thread = tables.messages.entry(*ix).thread();
+        plain_thread_id(tables.threads.thread_id(&tables.messages, thread).0).to_owned()
+    };
+    let named = draft.thread.as_deref().map(plain_thread_id);
+    let mut all: Vec<MsgIx> = mine().filter(fits).map(original).collect();
+    if all.iter().any(|ix| named == Some(thread_of(ix).as_str())) {
+        all.retain(|ix| named == Some(thread_of(ix).as_str()));
+    }
+    let threads: BTreeSet<String> = all.iter().map(thread_of).collect();
+    if threads.len() > 1 {
+        let threads: Vec<String> =
+            threads.into_iter().map(|id| sanitize_line(&id).into_owned()).collect();
+        return Err(OutboxError::Invalid(format!(
+            "In-Reply-To: several threads have a message with the id {:?}: {}; add a line `Thread: ID` with one of them",
+            sanitize_line(id),
+            threads.join(", ")
+        )));
+    }
+    Ok(all.first().copied())
+}
+
+/// Removes the place behind an id: `ab12@samp` is written by people who copy an id without its brackets.
+fn remove_place(index: &Index, draft: &mut Draft) {
+    let is_place = |place: &str| {
+        Kind::ALL.iter().any(|kind| kind.as_str() == place)
+            || index.stores().iter().any(|store| store.name() == place)
+    };
+    let bare = draft.in_reply_to.as_ref().and_then(|id| id.rsplit_once('@'));
+    if let Some((id, _)) = bare.filter(|(id, place)| !id.is_empty() && is_place(place)) {
+        draft.in_reply_to = Some(id.to_owned());
+    }
 }
 
 /// Finds the only message whose id begins with the 8 characters of the header, which end the names of messages. It then
@@ -381,7 +447,7 @@ fn find_by_short_id(tables: &IndexTables, index: &Index, draft: &mut Draft) -> O
     ids.sort_unstable();
     ids.dedup();
     let [id] = <[String; 1]>::try_from(ids).ok()?;
-    let found = find_by_id(tables, index, &id, draft)?;
+    let found = find_by_id(tables, index, &id, draft).ok()??;
     draft.in_reply_to = Some(id);
     Some(found)
 }

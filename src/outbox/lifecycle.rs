@@ -31,8 +31,11 @@ impl Outbox {
                     .into(),
             ));
         }
-        let (stores, recipient) = (self.context.index.stores(), names::recipient_in_name(name));
-        if names::is_reply_name(recipient) && !self.is_known_recipient(recipient) {
+        let index = &self.context.index;
+        let (stores, recipient) = (index.stores(), names::recipient_in_name(name));
+        if names::is_reply_name(recipient)
+            && !route::is_known_recipient(index, recipient, &self.settings)
+        {
             return Err(OutboxError::Invalid(format!(
                 "{0} is the name of a reply, and outbox/{0} would go to nobody: write it beside the message, as \
                  inbox/{0} or archive/DAY/{0}",
@@ -48,14 +51,11 @@ impl Outbox {
     /// Returns true if a file of this name is a private draft. A name that only programs make up is not private if it
     /// is somebody's address.
     pub(super) fn is_private(&self, name: &str, target: &DraftTarget) -> bool {
+        let index = &self.context.index;
+        let is_recipient =
+            || route::is_known_recipient(index, names::recipient_in_name(name), &self.settings);
         names::is_private(name)
-            && !(*target == DraftTarget::Outbox
-                && names::is_temporary(name)
-                && self.is_known_recipient(names::recipient_in_name(name)))
-    }
-
-    fn is_known_recipient(&self, name: &str) -> bool {
-        route::is_known_recipient(&self.context.index, name, &self.settings)
+            && !(*target == DraftTarget::Outbox && names::is_temporary(name) && is_recipient())
     }
 
     /// Starts a draft. A saved draft of this name and target lends its text unless `truncate`. A draft of a thread or a
@@ -321,7 +321,8 @@ impl Outbox {
         });
     }
 
-    pub(super) fn note_refusal(&self, name: &str, reason: &str, time: Timestamp) {
+    /// Notes a refusal as the last one, and logs it.
+    pub fn note_refusal(&self, name: &str, reason: &str, time: Timestamp) {
         let (shown, why) = (crate::model::sanitize_line(name), crate::model::sanitize_line(reason));
         tracing::warn!(name = %shown, reason = %why, "draft refused");
         *self.last_refusal.lock() =

@@ -35,6 +35,7 @@ mod mount_check;
 pub mod names;
 mod pack;
 mod reservations;
+mod retry;
 mod route;
 mod saved_drafts;
 mod sender;

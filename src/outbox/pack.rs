@@ -12,6 +12,7 @@ use super::clock::{SendClock, TimeFloor};
 use super::draft::DraftParser;
 use super::keys::SigningKeys;
 use super::reservations::{IdempotencyUse, Reservations};
+use super::retry::{DraftOutline, is_same_text};
 use super::route::{self, Route};
 use super::sender::SendContext;
 use super::spool::SpoolParcel;
@@ -148,9 +149,11 @@ impl DraftPacker {
         d: &OpenDraft,
         replaced: &[SpoolParcel],
     ) -> Result<Vec<SpoolParcel>, OutboxError> {
-        let mut draft = self.draft_parser().parse(&d.text)?;
+        let parsed = self.draft_parser().parse(&d.text)?;
+        let mut draft = parsed.clone();
         let answered =
             address::complete_draft(&self.context.index, &mut draft, &d.name, &d.target)?;
+        let outline = DraftOutline::new(d, &parsed, &draft);
         let routes = self.route_draft(&draft)?;
         let sources = attachment_sources(&draft, &d.files);
         if is_blank(&draft.body) && sources.is_empty() {
@@ -158,7 +161,7 @@ impl DraftPacker {
         }
         let copies = if sources.is_empty() {
             None
-        } else if self.is_sent_to_all(&draft, &routes, replaced)? {
+        } else if self.is_sent_to_all(&draft, &outline, &routes, replaced)? {
             // The message is a retry, and its files may be gone by now.
             return Ok(Vec::new());
         } else {
@@ -173,13 +176,13 @@ impl DraftPacker {
         let parts = parts.collect::<Result<Vec<_>, _>>()?;
         let mut reserved = self.context.reservations.lock();
         let given_up: Vec<_> = replaced.iter().map(|p| reserved.remove(p)).collect();
-        let made = self.sign_drafts(parts, &reserved);
+        let made = self.sign_drafts(parts, &outline, &reserved);
         match &made {
             Ok(signed) => {
                 for (p, to) in signed {
-                    let (to, body) = (to.clone(), draft.body.clone());
+                    let (to, outline) = (to.clone(), outline.clone());
                     let key = draft.idempotency_key.clone();
-                    reserved.insert(p, key.map(|key| IdempotencyUse { key, to, body }));
+                    reserved.insert(p, key.map(|key| IdempotencyUse { key, to, outline }));
                 }
             }
             Err(_) => {
@@ -372,6 +375,7 @@ impl DraftPacker {
     fn sign_drafts(
         &self,
         parts: Vec<StoreDraft>,
+        outline: &DraftOutline,
         reserved: &Reservations,
     ) -> Result<Vec<RoutedMessage>, OutboxError> {
         let mut signed: Vec<RoutedMessage> = Vec::new();
@@ -379,7 +383,7 @@ impl DraftPacker {
         let mut along: HashMap<(usize, String), Vec<String>> = HashMap::new();
         let mut used: Vec<&Arc<dyn Store>> = Vec::new();
         for mut part in parts {
-            if self.remove_served_recipients(part.store, &mut part.draft, reserved)? {
+            if self.remove_served_recipients(part.store, &mut part.draft, outline, reserved)? {
                 continue;
             }
             let store = self.store(part.store)?;
@@ -485,6 +489,7 @@ impl DraftPacker {
     fn is_sent_to_all(
         &self,
         draft: &Draft,
+        outline: &DraftOutline,
         routes: &[Route],
         replaced: &[SpoolParcel],
     ) -> Result<bool, OutboxError> {
@@ -496,7 +501,7 @@ impl DraftPacker {
         let all = routes.iter().try_fold(true, |all, route| {
             let (to, cc) = (route.to.clone(), route.cc.clone());
             let mut part = Draft { to, cc, ..draft.clone() };
-            Ok(self.remove_served_recipients(route.store, &mut part, &reserved)? && all)
+            Ok(self.remove_served_recipients(route.store, &mut part, outline, &reserved)? && all)
         });
         replaced.iter().zip(given_up).for_each(|(p, keyed)| reserved.insert(p, keyed));
         all
@@ -508,6 +513,7 @@ impl DraftPacker {
         &self,
         number: usize,
         part: &mut Draft,
+        outline: &DraftOutline,
         reserved: &Reservations,
     ) -> Result<bool, OutboxError> {
         let Some(key) = part.idempotency_key.clone() else { return Ok(false) };
@@ -519,19 +525,24 @@ impl DraftPacker {
         let sent = self.find_sent_with_key(number, &key);
         let left = |named: &String| -> Result<Option<String>, OutboxError> {
             let to = store.canonical_address(named);
-            let earlier = match sent.iter().find(|(recipients, _)| recipients.contains(&to)) {
-                Some((_, Ok(body))) => Some(body.clone()),
+            let (text, other) = match sent.iter().find(|(all, _)| all.contains(&to)) {
+                Some((_, Ok(sent))) => {
+                    (sent.body.as_str(), outline.find_difference(store.as_ref(), sent))
+                }
                 Some((_, Err(why))) => return Err(OutboxError::Unreachable(why.clone())),
-                None => reserved.find_text(store.name(), &to, &key).map(str::to_owned),
+                None => match reserved.find_draft(store.name(), &to, &key) {
+                    Some(earlier) => {
+                        (earlier.body.as_str(), outline.find_header_difference(earlier))
+                    }
+                    None => return Ok(Some(named.clone())),
+                },
             };
-            match earlier {
-                None => Ok(Some(named.clone())),
-                Some(body) if says(&body, &part.body) => Ok(None),
-                Some(_) => Err(OutboxError::Invalid(format!(
-                    "Idempotency-Key: {key:?} was used for another text to {to}; use a new key for \
-                     a new message"
-                ))),
-            }
+            let other = if says(text, &part.body) { other } else { Some("another text") };
+            other.map_or(Ok(None), |what| {
+                Err(OutboxError::Invalid(format!(
+                    "Idempotency-Key: {key:?} was used for {what} to {to}; use a new key for a new message"
+                )))
+            })
         };
         let all_left = |list: &[String]| -> Result<Vec<String>, OutboxError> {
             list.iter().filter_map(|to| left(to).transpose()).collect()
@@ -542,12 +553,12 @@ impl DraftPacker {
     }
 
     /// Returns my recent messages in a store that carry an idempotency key: the recipients of each, as the store
-    /// compares addresses, and its text, or why it cannot be read.
+    /// compares addresses, and the message, or why it cannot be read.
     fn find_sent_with_key(
         &self,
         number: usize,
         key: &str,
-    ) -> Vec<(Vec<String>, Result<String, String>)> {
+    ) -> Vec<(Vec<String>, Result<Message, String>)> {
         let Ok(store) = self.store(number) else { return Vec::new() };
         let since = Timestamp::now().plus_millis(-IDEMPOTENCY_WINDOW_MS);
         let sent: Vec<_> = {
@@ -566,12 +577,12 @@ impl DraftPacker {
             .map(|(to, at)| {
                 let mut to: Vec<String> = to.split(", ").map(canonical).collect();
                 // The index may lack the recipients in Cc.
-                let text = store.read_record(&at).map(|record| {
+                let sent = store.read_record(&at).map(|record| {
                     let m = record.message;
                     to.extend(m.to.iter().chain(&m.cc).map(|one| canonical(one)));
-                    m.body
+                    m
                 });
-                (to, text.map_err(|e| format!("a message with this key cannot be read: {e}")))
+                (to, sent.map_err(|e| format!("a message with this key cannot be read: {e}")))
             })
             .collect()
     }
@@ -593,15 +604,4 @@ fn attachment_sources(draft: &Draft, files: &[(String, PathBuf)]) -> Vec<Attachm
     let composed =
         files.iter().map(|(name, path)| AttachmentSource::FolderFile(name.clone(), path.clone()));
     named.chain(composed).collect()
-}
-
-fn is_same_text(sent: &str, draft: &str) -> bool {
-    use unicode_normalization::UnicodeNormalization;
-    // Formats differ in line ends and in blanks around a text.
-    let plain = |text: &str| -> String {
-        text.replace("\r\n", "\n").replace('\r', "\n").trim().nfc().collect()
-    };
-    let (sent, draft) = (plain(sent), plain(draft));
-    // A thread prefix was taken off when it was sent.
-    sent == draft || draft.ends_with(&sent) && draft.starts_with("[thread:")
 }

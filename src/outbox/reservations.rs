@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 
+use super::retry::DraftOutline;
 use super::spool::SpoolParcel;
 
 /// An idempotency key in use.
@@ -12,7 +13,7 @@ pub(super) struct IdempotencyUse {
     pub key: String,
     /// The recipients of the message, as its store compares addresses.
     pub to: Vec<String>,
-    pub body: String,
+    pub outline: DraftOutline,
 }
 
 /// The reservation for one message.
@@ -52,11 +53,11 @@ impl Reservations {
         }
     }
 
-    /// Returns the text on its way to `to` under a key. `to` is an address as its store compares it.
-    pub fn find_text(&self, store: &str, to: &str, key: &str) -> Option<&str> {
+    /// Returns the draft on its way to `to` under a key. `to` is an address as its store compares it.
+    pub fn find_draft(&self, store: &str, to: &str, key: &str) -> Option<&DraftOutline> {
         let same = |k: &&IdempotencyUse| k.key == key && k.to.iter().any(|t| t == to);
         let keyed = self.iter_store(store).filter_map(|reservation| reservation.keyed.as_ref());
-        keyed.into_iter().find(same).map(|k| k.body.as_str())
+        keyed.into_iter().find(same).map(|k| &k.outline)
     }
 
     /// Returns the recipients of a thread's messages that are on their way.

@@ -308,6 +308,7 @@ fn s283_empty_texts() {
         ));
         assert!(!out.ok() && out.stderr.contains("is empty"), "{place}: {out:?}");
     }
+    refused(&m, "echo '[thread:zz]' | tee outbox/bob", EINVAL);
     assert!(read_log(&bed.store, "bar").is_empty());
     m.ok("echo x > outbox/bob");
     assert!(!m.ls("outbox").contains(&"bob.error".to_owned()), "a text mends it");

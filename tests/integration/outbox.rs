@@ -278,6 +278,47 @@ fn s56_idempotency() {
     assert_eq!(bodies(&bed.store, "bar").len(), 2);
 }
 
+/// S1154: what differs from the message of a key in its subject, its thread, its files or the message that it answers is
+/// no retry of it, and is refused.
+#[test]
+fn s1154_another_message_under_a_key() {
+    let bed = Bed::new();
+    let asked =
+        [1, 2].map(|n| samp::append(&bed.store, "bob", "bar", "t", &format!("q{n}"), T0 + n));
+    let m = bed.mount("bar");
+    for file in ["a", "b"] {
+        std::fs::write(bed.path(file), file).unwrap();
+    }
+    let attach = |file: &str| format!("Attach: {}\n", bed.path(file).display());
+    let first = format!("Subject: plan\nThread: t1\n{}", attach("a"));
+    let send = |head: &str, to: &str| {
+        m.sh(&format!(
+            "printf 'Idempotency-Key: k\\n%s\\nsame\\n' '{head}' | tee '{to}' > /dev/null"
+        ))
+    };
+    assert!(send(&first, "outbox/bob").ok());
+    for same in [first.clone(), String::new()] {
+        assert!(send(&same, "outbox/bob").ok(), "{same}");
+    }
+    for (other, what) in [
+        ("Subject: another\n".to_owned(), "another subject"),
+        ("Thread: t2\n".to_owned(), "another thread"),
+        (attach("b"), "other files"),
+    ] {
+        assert!(!send(&other, "outbox/bob").ok(), "{other}");
+        let why = m.cat("outbox/bob.error");
+        assert!(why.contains(&format!("was used for {what}")), "{why}");
+    }
+    assert_eq!(bodies(&bed.store, "bar").len(), 1);
+    let replies = asked.map(|r| format!("archive/{}/{}.reply", r.day(), &r.id[..8]));
+    let reply = |n: usize| {
+        m.sh(&format!("printf 'Idempotency-Key: r\\n\\nyes\\n' | tee '{}' > /dev/null", replies[n]))
+    };
+    assert!(reply(0).ok() && reply(0).ok());
+    assert!(!reply(1).ok());
+    assert_eq!(bodies(&bed.store, "bar").len(), 2);
+}
+
 /// S57: the same text to the same recipient, sent repeatedly as fast as possible, makes as many messages.
 #[test]
 fn s57_same_text_same_second() {

@@ -314,6 +314,21 @@ fn s539_an_answer_to_my_own_mail() {
     }
 }
 
+/// S537, S539: an answer to my own mail stays out of the conversation of its blind copy.
+#[test]
+fn s537_an_answer_and_the_blind_copy() {
+    let bed = Bed::new();
+    sends(&bed, &["-t"], "To: carol\nBcc: erin\nSubject: plan\nMessage-ID: <m1@x>\n\nsecret\n");
+    sends(&bed, &["-t"], "To: carol\nIn-Reply-To: <m1@x>\nSubject: Re: plan\n\nfollow-up\n");
+    let all = sent(&bed, 3);
+    let to = |name: &str| all.iter().filter(|r| member(r, "to") == name).collect::<Vec<_>>();
+    let (carol, erin) = (to("carol"), to("erin"));
+    assert_eq!((carol.len(), erin.len()), (2, 1));
+    assert_eq!(member(carol[1], "re"), member(carol[0], "id"));
+    assert_eq!(member(carol[1], "thread"), member(carol[0], "thread"));
+    assert_ne!(member(carol[1], "thread"), member(erin[0], "thread"));
+}
+
 /// S565: a text that broke off is sent as the text, also where no file could go.
 #[test]
 fn s565_a_text_that_broke_off() {

@@ -45,6 +45,10 @@ pub(super) fn prepare_records(
             }
         },
     };
+    if body.trim().is_empty() && draft.attachments.is_empty() {
+        let why = "the text is empty but for the name of its thread, so there is nothing to send; write a text";
+        return Err(StoreError::Invalid(why.into()));
+    }
     let parent = with.parent.filter(|_| draft.is_reply);
     let answered = parent.and_then(|parent| reply_subject(parent.subject.as_deref()?));
     let draft = &Draft { subject: draft.subject.clone().or(answered), ..draft.clone() };

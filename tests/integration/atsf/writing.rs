@@ -251,3 +251,36 @@ fn s158_check() {
     let text = fs::read_to_string(folder(&project, ONE).join("thread.json")).unwrap();
     assert!(text.contains("\"messageCount\": 3"), "{text}");
 }
+
+/// S1152: an answer to an id that several threads have is refused unless it names the thread. A thread that was forked has
+/// the ids of its original.
+#[test]
+fn s1152_an_id_in_several_threads() {
+    let (_bed, project, m) = with(|p| {
+        thread(p, ONE, "plan", &two());
+        thread(p, TWO, "fork of plan", &two());
+    });
+    let id = two()[1]["id"].as_str().expect("id").to_owned();
+    let answer = |more: &str| {
+        m.sh(&format!("printf 'In-Reply-To: <{id}@atsf>\\nVia: atsf\\n{more}\\nanswer\\n' | tee outbox/agent > /dev/null"))
+    };
+    assert!(!answer("").ok());
+    let why = m.cat("outbox/agent.error");
+    assert!(why.contains(ONE) && why.contains(TWO) && why.contains("Thread: ID"), "{why}");
+    assert!(answer(&format!("Thread: {TWO}\\n")).ok());
+    soon("it is there", || log(&project, TWO).len() == 3);
+    assert_eq!(log(&project, ONE).len(), 2);
+}
+
+/// S1153: the counts of a thread are those of its lines, also where two lines are one message.
+#[test]
+fn s1153_repeated_lines_count() {
+    let all = [two(), two()[..1].to_vec()].concat();
+    let (_bed, project, m) = with(|p| thread(p, ONE, "merged", &all));
+    m.ok(&format!("echo mine > threads/{ONE}/new"));
+    soon("it is there", || log(&project, ONE).len() == 4);
+    let meta = folder(&project, ONE).join("thread.json");
+    let meta: Value =
+        serde_json::from_str(&fs::read_to_string(meta).expect("thread.json")).expect("JSON");
+    assert_eq!(meta["stats"]["messageCount"], 4);
+}
