@@ -3,8 +3,8 @@
 use super::file::OpenFile;
 use super::{Error, OpenRequest, Tree};
 use crate::index::MsgIx;
+use crate::model::Timestamp;
 use crate::model::locks::{LockLevel, Mutex};
-use crate::model::sanitize_line;
 use crate::store::StoreError;
 
 /// The acknowledgements that are given through a tree.
@@ -49,8 +49,11 @@ impl Acknowledgements<'_> {
         let mut done = done.lock();
         if !*done && !data.is_empty() {
             self.give(ix).inspect_err(|e| {
-                let (name, why) = (self.0.names.message_name(ix), e.to_string());
-                tracing::warn!(%name, reason = %sanitize_line(&why), "acknowledgement refused");
+                let name = self.0.names.message_name(ix);
+                if let Some(outbox) = &self.0.outbox {
+                    let name = format!("{}.ack", name.trim_end_matches(".txt"));
+                    outbox.note_refusal(&name, &e.to_string(), Timestamp::now());
+                }
             })?;
             *done = true;
         }

@@ -139,7 +139,7 @@ impl<'a> SsotMessage<'a> {
             return Err(fault(breaches));
         };
         if !message.kind.may_go(message.from, message.to) {
-            let why = format!("a {} goes {}", message.kind.as_str(), message.kind.describe_route());
+            let why = format!("{} goes {}", message.kind.as_str(), message.kind.describe_route());
             return Err(fault(vec![RuleBreach::new("route", "from, to:", why)]));
         }
         let payload = node.get("payload").unwrap_or(&JsonNode::Null);

@@ -91,7 +91,7 @@ impl Ssot {
                 fits: Some(vocabulary::can_answer),
             }),
             // The file also has the envelope, and is printed with blanks.
-            max_body: (envelope::FILE_BYTES / 2) as u64,
+            max_body: envelope::FILE_BYTES as u64,
             headers: &["Task"],
             recipient_in: Some(send::parse_recipient),
             ..StoreProperties::new(spec, role.as_str(), &spec.dir)

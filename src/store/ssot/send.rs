@@ -14,7 +14,7 @@ use super::rules::{self, REFS};
 use super::schema::{MISSING, RuleBreach};
 use super::task;
 use super::vocabulary::{Role, SsotMessageType, is_task_id};
-use crate::model::{Draft, Timestamp, sanitize_line};
+use crate::model::{Draft, Timestamp, plain_thread_id, sanitize_line};
 use crate::store::engine::files::FileRow;
 use crate::store::{
     AddressFit, MessageAppender, PrepareContext, PreparedRecord, Store as _, StoreError, confined,
@@ -341,13 +341,20 @@ fn check_headers(draft: &Draft) -> Result<(), StoreError> {
         ("Subject", draft.subject.is_some()),
         ("Priority", draft.priority.is_some()),
     ];
-    refuse_headers("a message of AMP/1.0", &lines)
+    refuse_headers("a message of AMP/1.0", &lines)?;
+    match (&draft.task, draft.thread.as_deref().map(plain_thread_id)) {
+        (Some(task), Some(thread)) if task != thread => Err(StoreError::Invalid(format!(
+            "Thread: the thread of a message of AMP/1.0 is its task, and Task says {:?}; remove one of the two lines",
+            sanitize_line(task)
+        ))),
+        _ => Ok(()),
+    }
 }
 
 fn no_route_error(from: Role, to: Role) -> StoreError {
     let (from, to) = (from.as_str(), to.as_str());
     let all = SsotMessageType::ALL
-        .map(|kind| format!("a {} goes {}", kind.as_str(), kind.describe_route()));
+        .map(|kind| format!("{} goes {}", kind.as_str(), kind.describe_route()));
     to_refusal(RuleBreach::new(
         "route",
         "from, to:",

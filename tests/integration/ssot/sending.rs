@@ -258,3 +258,31 @@ fn s288_what_waits_for_a_locked_task_is_in_sent() {
     soon("nothing waits", || m.ls(&day) == [name.clone()]);
     assert_eq!(m.cat(&format!("{day}/{name}")), shown);
 }
+
+/// S1151: a thread that is not the task is refused, and why an acknowledgement was refused is told.
+#[test]
+fn s1151_what_cannot_be() {
+    let bed = bed();
+    let m = bed.mount("coordinator");
+    let text = draft("executor", "task_dispatch", &payload("task_dispatch"));
+    let text = text.replacen("\n\n", "\nThread: T-2026-999\n\n", 1);
+    fs::write(bed.path("cwd/draft"), text).expect("draft");
+    let out = m.sh(&format!("cat {:?} | tee outbox/executor > /dev/null", bed.path("cwd/draft")));
+    assert!(!out.ok(), "{out:?}");
+    let why = m.cat("outbox/executor.error");
+    assert!(why.contains("Thread: ") && why.contains(TASK), "{why}");
+    assert!(files(&bed).is_empty());
+
+    let (id, _) = send(&bed, &m, "executor", "task_dispatch", &payload("task_dispatch"));
+    let e = bed.mount("executor");
+    let ack = format!("inbox/{}", only(&e).replace(".txt", ".ack"));
+    let place = bed.path(format!("ssot/acks/{TASK}/{id}.json"));
+    fs::create_dir_all(place.parent().expect("a folder")).expect("acks");
+    fs::write(&place, "of somebody else").expect("file");
+    let told = "is not one by executor; remove it";
+    let out = bed.msgfs_out(&["write", "--me", "executor", &ack, "seen"]);
+    assert!(!out.ok() && !e.sh(&format!("echo seen > {ack}")).ok(), "{out:?}");
+    let status = e.cat("status.txt");
+    let refusal = status.lines().find(|line| line.starts_with("last refusal: "));
+    assert!(refusal.is_some_and(|line| line.contains(told)), "{status}");
+}
