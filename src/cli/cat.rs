@@ -26,25 +26,19 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
         args.paths.iter().map(|p| access::parse_tree_path(p)).collect::<Result<Vec<_>, _>>()?;
     let any = |is: fn(&str) -> bool| paths.iter().any(|path| is(path));
     let waits = any(is_waiting_path);
-    let purpose =
-        AccessPurpose { acts: any(is_marking_path), waits, follows: waits, ..AccessPurpose::LOOK };
+    let purpose = AccessPurpose {
+        acts: any(access::is_marking_path),
+        waits,
+        follows: waits,
+        ..AccessPurpose::LOOK
+    };
     access::with_tree(global, purpose, |tree| {
         let print = if paths.len() > 1 { access::print_file_section } else { access::print_file };
         access::for_each_path(&paths, |path| print(tree, path))
     })
 }
 
-/// Returns true if reading this file changes a mark (docs/SEMANTICS.md, "Reading and marks").
-fn is_marking_path(path: &str) -> bool {
-    path.starts_with("inbox/") || path == ".next" || is_answer_path(path)
-}
-
 /// Returns true if reading this file waits for new mail.
 fn is_waiting_path(path: &str) -> bool {
-    matches!(path, ".next" | ".wait" | ".watch") || is_answer_path(path)
-}
-
-/// Returns true if the file waits for the answer to a message of mine.
-fn is_answer_path(path: &str) -> bool {
-    path.starts_with("sent/") && path.ends_with(".answer")
+    matches!(path, ".next" | ".wait" | ".watch") || access::is_answer_path(path)
 }

@@ -14,6 +14,8 @@ use super::sent::{read_receipts, report_path};
 
 /// The pause between two looks.
 const PAUSE: Duration = Duration::from_millis(200);
+/// The time after which a message that waits is tried again, if no mount does that.
+const ROUND: Duration = Duration::from_secs(2);
 /// The exit code when the time is over.
 const TIMED_OUT: u8 = 3;
 
@@ -58,6 +60,10 @@ pub(super) fn wait_for_state(
     wanted: DeliveryState,
     timeout: Duration,
 ) -> Result<(), Failure> {
+    if wanted == DeliveryState::Waiting {
+        // An accepted message waits or is further on.
+        return Ok(());
+    }
     let deadline = Instant::now() + timeout;
     let seen = watch_receipts(global, &report_path("key=", key), deadline, |seen| {
         is_over(seen, recipients, wanted)
@@ -89,16 +95,26 @@ fn watch_receipts(
     is_wanted: impl Fn(&[SentReceipt]) -> bool,
 ) -> Result<Vec<SentReceipt>, Failure> {
     loop {
+        let round = deadline.min(Instant::now() + ROUND);
         let outcome = access::with_tree(global, AccessPurpose::FOLLOW, |tree| {
             loop {
                 let seen = read_receipts(tree, report)?;
-                if is_wanted(&seen) || Instant::now() >= deadline {
+                if is_wanted(&seen) || Instant::now() >= round {
                     return Ok(seen);
                 }
-                sleep_until(deadline);
+                sleep_until(round);
             }
         });
+        let waits = |seen: &[SentReceipt]| {
+            seen.is_empty() || seen.iter().any(|one| one.state == DeliveryState::Waiting)
+        };
         match outcome {
+            Ok(seen) if !is_wanted(&seen) && Instant::now() < deadline => {
+                // Without a mount nobody tries again but a command that acts.
+                if waits(&seen) {
+                    let _ = access::with_tree(global, AccessPurpose::ACT, |_| Ok(()));
+                }
+            }
             // The process that acts has ended, and another one takes its place.
             Err(_) if Instant::now() < deadline => sleep_until(deadline),
             outcome => return outcome,

@@ -1,6 +1,7 @@
 //! `msgfs reply`: answers the message that was read last, or a named one.
 
 use msgfs::model::{find_nearest, sanitize_line};
+use msgfs::store::Kind;
 use msgfs::view::{RecentRead, load_recent_reads};
 
 use super::access::{self, AccessPurpose, TreeAccess, split_path};
@@ -143,6 +144,12 @@ fn find_nearest_message<'n>(word: &str, known: &'n [String]) -> Option<&'n str> 
 fn message_stem(word: &str) -> &str {
     let bare = word.strip_prefix('<').and_then(|word| word.strip_suffix('>'));
     if let Some((id, _)) = bare.and_then(|id| id.rsplit_once('@')) {
+        return id;
+    }
+    if let Some((id, place)) = word.rsplit_once('@')
+        && Kind::ALL.iter().any(|kind| kind.as_str() == place)
+        && is_id(id)
+    {
         return id;
     }
     let name = split_path(word).1;

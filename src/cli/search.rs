@@ -39,11 +39,16 @@ pub(crate) struct Args {
     )]
     json: bool,
     /// The most hits to print
-    #[arg(long, value_name = "N", default_value_t = SHOWN_HITS)]
+    #[arg(long, value_name = "N", default_value_t = SHOWN_HITS, value_parser = parse_limit)]
     limit: usize,
     /// The words to look for, and other conditions
     #[arg(required = true, value_name = "QUERY")]
     query: Vec<String>,
+}
+
+fn parse_limit(text: &str) -> Result<usize, String> {
+    let limit = text.parse().map_err(|e| format!("{e}"))?;
+    if limit == 0 { Err("it must be at least 1".to_owned()) } else { Ok(limit) }
 }
 
 /// A hit as `--json` prints it.

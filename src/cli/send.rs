@@ -7,7 +7,7 @@ use clap_complete::engine::ArgValueCompleter;
 use msgfs::model::{DeliveryState, Timestamp, encode_hex};
 use msgfs::outbox::names;
 
-use super::access::{self, AccessPurpose};
+use super::access::{self, AccessPurpose, TreeAccess};
 use super::context::{self, CommandContext};
 use super::failure::Failure;
 use super::message;
@@ -119,12 +119,15 @@ pub(crate) fn send_message(global: &GlobalOptions, args: &Args) -> Result<(), Fa
     let to_line = if args.new { String::new() } else { format!("To: {}\n", args.to.0.join(", ")) };
     let with_recipient = [to_line.as_bytes(), &draft].concat();
     let sent = access::with_tree(global, AccessPurpose::ACT, |tree| {
-        let (name, written) = match tree.write(&name, &draft) {
-            // Somebody composes a message to the same recipient in a folder of this name.
-            Err(Failure::Errno(libc::EISDIR, _)) => {
-                (&other_name, tree.write(&other_name, &with_recipient))
+        let by_other_name = || (&other_name, tree.write(&other_name, &with_recipient));
+        let (name, written) = if !args.new && has_other_draft(tree, &name, &text) {
+            by_other_name()
+        } else {
+            match tree.write(&name, &draft) {
+                // Somebody composes a message to the same recipient in a folder of this name.
+                Err(Failure::Errno(libc::EISDIR, _)) => by_other_name(),
+                written => (&name, written),
             }
-            written => (&name, written),
         };
         written.map_err(|failure| {
             if matches!(failure, Failure::ServerGone) {
@@ -150,6 +153,13 @@ pub(crate) fn send_message(global: &GlobalOptions, args: &Args) -> Result<(), Fa
         }
         _ => Ok(()),
     }
+}
+
+/// Returns true if a draft with another text was refused under a name. A new one would take its place.
+fn has_other_draft(tree: &dyn TreeAccess, name: &str, text: &[u8]) -> bool {
+    let mut kept = Vec::new();
+    let is_there = tree.has_path(name) && tree.cat(name, &mut kept).is_ok();
+    is_there && !kept.trim_ascii_end().ends_with(text.trim_ascii_end())
 }
 
 /// Returns a key that no other message has.

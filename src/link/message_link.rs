@@ -36,6 +36,8 @@ const IDLE: Duration = Duration::from_secs(2);
 /// The number of messages in the first job of a carrier, and in any. A job gets twice as many as the one before it
 /// delivered.
 const JOB_MESSAGES: (usize, usize) = (8, 128);
+/// The time for which a small job behind another one waits for more messages.
+const GATHER: Duration = Duration::from_millis(5);
 /// The number of new messages in a fetch after which the engine is asked again at once, since it may have more.
 const MANY: usize = 100;
 /// The delay after the disk refuses a write.
@@ -343,7 +345,12 @@ impl MessageLink {
             return Ok(false);
         }
         let at_once = (schedule.delivered * 2).clamp(JOB_MESSAGES.0, JOB_MESSAGES.1);
-        let due = self.journal.lock().list_due_entries(now, at_once);
+        let mut due = self.journal.lock().list_due_entries(now, at_once);
+        if schedule.delivered > 0 && !due.is_empty() && due.len() < JOB_MESSAGES.0 {
+            // Others follow in a moment, and each job costs several syncs.
+            std::thread::sleep(GATHER);
+            due = self.journal.lock().list_due_entries(now, at_once);
+        }
         if !due.is_empty() {
             self.deliver_messages(&due, called, schedule, changed)?;
             return Ok(true);

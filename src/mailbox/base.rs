@@ -47,6 +47,7 @@ impl MailboxBase {
         let config = Config::load(options.config.as_deref(), env)?;
         let me = Me::resolve(options.me.as_deref(), env, &config)?;
         let paths = Paths::new(env, &me.name)?;
+        let mut warnings: Vec<String> = Vec::new();
         let lock = if options.read_only {
             // A read-only mailbox makes no folders.
             if paths.state.exists() {
@@ -55,13 +56,14 @@ impl MailboxBase {
             None
         } else {
             paths.create_state()?;
-            paths.create_cache()?;
+            if let Err(error) = paths.create_cache() {
+                warnings.push(format!("{error}; without it each start reads the stores anew"));
+            }
             Some(StateLock::acquire(&paths.state, options.mountpoint.as_deref())?)
         };
         let used = SignerRegistry::open(&paths.signers_file(), options.read_only);
         let own = OwnKey::new(paths.key_file(), !options.read_only);
         let (mine, problem) = load_own_key(&own, &used, options.read_only);
-        let mut warnings: Vec<String> = Vec::new();
         let state = (paths.state.as_path(), !options.read_only);
         let (stores, late) = open_stores(&config, env, &me, state, &mut warnings)?;
         let links = Arc::new(open_links(&config, &stores, &paths, options, &mut warnings));

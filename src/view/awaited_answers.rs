@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::answered::{Answer, Question, list_answers};
 use super::file::{FileContent, OpenFile, OpenRequest, ReadToEndMark};
 use super::wait::{Awaited, refuse_stranger, wait_until};
-use super::{Error, ReaderProfile, Tree};
+use super::{Error, Tree};
 use crate::index::MsgIx;
 use crate::model::Timestamp;
 use crate::model::locks::Mutex;
@@ -126,8 +126,8 @@ pub fn copy_next_answer(
     let mut progress = describe_progress(tree, query)?;
     if let Some((Answer { ix, from, .. }, bytes)) = claimed {
         let written = out.write_all(&bytes).and_then(|()| out.flush());
-        if written.is_ok() && tree.should_mark_reading(&ReaderProfile::default()) {
-            tree.mark_as_read(ix);
+        if written.is_ok() {
+            tree.note_reading(ix);
         }
         tree.views.wait.return_claim(tree, (ix, written.is_ok()));
         written?;

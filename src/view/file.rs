@@ -231,15 +231,16 @@ impl Tree {
         if !is_inbox && self.texts.live_entry(ix)?.size().is_some() {
             return Ok(OpenFile::Message(place, ix, OnceLock::new()));
         }
-        let mark = (is_inbox && self.should_mark_reading(&access.reader))
+        let mark = (is_inbox && self.is_reading(&access.reader))
             .then(|| ReadToEndMark::new(ix, access.opener));
         Ok(OpenFile::Bytes(FileContent { bytes: self.texts.rendered_text(ix)?, mark }))
     }
 
-    pub(super) fn should_mark_reading(&self, reader: &ReaderProfile) -> bool {
+    /// Returns true if a program reads, and does not only look.
+    fn is_reading(&self, reader: &ReaderProfile) -> bool {
         let has_listed = |p| self.inbox_listers.lock().contains(p);
         let looking = reader.is_only_looking() || reader.process.as_ref().is_some_and(has_listed);
-        self.settings.mark_read == MarkRead::OnRead && !looking && !self.settings.read_only
+        !looking && !self.settings.read_only
     }
 
     /// Reads from an open file. `.wait`, `.next`, `.answer` and `.watch` return what [`super::try_fill_answer`] found.
@@ -343,17 +344,20 @@ impl Tree {
             return;
         }
         // `.next` hands a message out once even where reading marks nothing.
-        if let Some(message) =
-            file.claim_read_mark(by).filter(|_| self.should_mark_reading(&ReaderProfile::default()))
-        {
-            self.mark_as_read(message);
+        if let Some(message) = file.claim_read_mark(by) {
+            self.note_reading(message);
         }
     }
 
-    /// Marks a message that was read to its end.
-    pub(super) fn mark_as_read(&self, message: MsgIx) {
+    /// Notes that a message was read to its end, and marks it where reading marks.
+    pub(super) fn note_reading(&self, message: MsgIx) {
+        if self.settings.read_only {
+            return;
+        }
         self.recent_reads.note_reading(&self.index, &self.names, message);
-        // The log and `status.txt` say why it could not be marked.
-        drop(self.index.mark_message(message, true, true));
+        if self.settings.mark_read == MarkRead::OnRead {
+            // The log and `status.txt` say why it could not be marked.
+            drop(self.index.mark_message(message, true, true));
+        }
     }
 }

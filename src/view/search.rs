@@ -422,7 +422,7 @@ fn query_of(key: &SearchKey, name: Option<&str>) -> Option<Arc<str>> {
 
 /// Returns the number in the name of a report.
 fn parse_report_name(name: &str) -> Option<usize> {
-    name.strip_prefix(REPORT)?.parse().ok()
+    name.strip_prefix(REPORT)?.parse().ok().filter(|most| *most > 0)
 }
 
 /// Returns the query that a name stands for.

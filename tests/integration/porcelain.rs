@@ -180,3 +180,90 @@ fn s388_send_new_replaces_the_refused_draft() {
         let _ = std::fs::remove_dir_all(bed.path("cache/msgfs"));
     }
 }
+
+/// S1146: a text that was refused stays if another text goes to the same name, with and without a mount.
+#[test]
+fn s1146_a_refused_text_stays() {
+    for mounted in [false, true] {
+        let bed = Bed::new();
+        let m = mounted.then(|| bed.mount("bar"));
+        let out = bar(&bed, &["write", "outbox/bob"], "Priority: high\n\nto be mended\n");
+        assert!(!out.ok(), "{out:?}");
+        let out = bar(&bed, &["send", "bob", "another text"], "");
+        assert!(out.ok(), "{out:?}");
+        assert!(bar(&bed, &["cat", "outbox/bob"], "").stdout.ends_with("to be mended\n"));
+        let out = bar(&bed, &["send", "bob", "to be mended"], "");
+        assert!(out.ok() && bar(&bed, &["ls", "outbox"], "").stdout.is_empty(), "{out:?}");
+        assert_eq!(read_log(&bed.store, "bar").len(), 2);
+        drop(m);
+    }
+}
+
+/// S702: what a command could not print is unread, with and without a mount.
+#[test]
+fn s702_what_is_not_printed_is_unread() {
+    for mounted in [false, true] {
+        let bed = Bed::new();
+        let recs = three(&bed);
+        let m = mounted.then(|| bed.mount("bar"));
+        let program = crate::common::binary().display().to_string();
+        for command in
+            ["inbox", "inbox --json", "cat .next", "cat inbox/$(NAME ls inbox | head -n 1)"]
+        {
+            let script = format!("NAME {command} > /dev/full")
+                .replace("NAME", &format!("{program} --me bar"));
+            let out = bed.sh(&script);
+            assert!(!out.ok() && out.stderr.contains("No space left"), "{command}: {out:?}");
+            let left = bar(&bed, &["ls", "inbox"], "").stdout;
+            assert_eq!(left.lines().count(), recs.len(), "{command}: {left}");
+        }
+        drop(m);
+    }
+}
+
+/// S722: where reading marks nothing, `reply` knows what was read all the same.
+#[test]
+fn s722_reading_without_marks() {
+    for mounted in [false, true] {
+        let bed = Bed::new();
+        bed.config("mark_read = \"on-remove\"\n");
+        let r = samp::append(&bed.store, "carol", "bar", "lunch", "lunch at one?", T0);
+        let m = mounted.then(|| bed.mount("bar"));
+        assert!(bar(&bed, &["inbox"], "").ok());
+        let out = bar(&bed, &["reply", "yes"], "");
+        assert!(out.ok() && out.stderr.contains("replied to carol"), "{out:?}");
+        assert_eq!(bar(&bed, &["ls", "inbox"], "").stdout.trim_end(), r.name(0));
+        drop(m);
+    }
+}
+
+/// S1147: an id counts with its place and without brackets, as `.warning` prints it.
+#[test]
+fn s1147_an_id_with_its_place() {
+    let bed = Bed::new();
+    let r = samp::append(&bed.store, "carol", "bar", "lunch", "lunch at one?", T0);
+    let id = format!("{}@samp", r.id);
+    assert!(bar(&bed, &["send", "carol", "--re", &id, "one"], "").ok());
+    let out = bar(&bed, &["reply", &id, "two"], "");
+    assert!(out.ok(), "{out:?}");
+    let all = read_log(&bed.store, "bar");
+    assert_eq!(all.iter().map(|r| member(r, "body")).collect::<Vec<_>>(), ["one", "two"]);
+    assert!(all.iter().all(|answer| member(answer, "re") == r.id), "{all:?}");
+}
+
+/// S1148: a cache that cannot be written is told, and nothing else is lost.
+#[test]
+fn s1148_no_cache() {
+    let bed = Bed::new();
+    three(&bed);
+    std::fs::remove_dir_all(bed.path("cache")).unwrap();
+    std::fs::write(bed.path("cache"), "a file").unwrap();
+    assert!(bar(&bed, &["send", "foo", "hi"], "").ok());
+    let m = bed.mount("bar");
+    assert_eq!(m.ls("inbox").len(), 3);
+    assert!(
+        m.cat("status.txt").contains("each start reads the stores anew"),
+        "{}",
+        m.cat("status.txt")
+    );
+}

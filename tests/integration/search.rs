@@ -509,3 +509,15 @@ fn s949_kills() {
     let known = ["search", "search.lock", "search.seal", "search-journal"];
     assert!(left.iter().all(|name| known.contains(&name.as_str())), "{left:?}");
 }
+
+/// S1150: no hits are no number of hits.
+#[test]
+fn s1150_no_hits() {
+    let bed = Bed::new();
+    samp::append(&bed.store, "foo", "bar", "t", "parser", samp::T0);
+    let m = bed.mount("bar");
+    let out = bed.msgfs_out(&["search", "--me", "bar", "parser", "--limit", "0"]);
+    assert!(out.code() == Some(2) && out.stderr.contains("at least 1"), "{out:?}");
+    let out = m.sh("cat 'search/parser/.hits=0'");
+    assert!(out.stderr.contains("No such file"), "{out:?}");
+}

@@ -220,6 +220,16 @@ const ROOT: &[&str] = &[
     "transcripts",
 ];
 
+/// Returns true if reading this file changes a mark (docs/SEMANTICS.md, "Reading and marks").
+pub(crate) fn is_marking_path(path: &str) -> bool {
+    path.starts_with("inbox/") || path == ".next" || is_answer_path(path)
+}
+
+/// Returns true if the file waits for the answer to a message of mine.
+pub(crate) fn is_answer_path(path: &str) -> bool {
+    path.starts_with("sent/") && path.ends_with(".answer")
+}
+
 /// Copies a file of the tree to standard output.
 pub(crate) fn print_file(access: &dyn TreeAccess, path: &str) -> Result<(), Failure> {
     let mut out = StdoutWriter::default();

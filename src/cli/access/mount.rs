@@ -19,8 +19,8 @@ use super::super::context::CommandContext;
 use super::super::failure::{Failure, format_io_error};
 use super::super::progress::show_search_progress;
 use super::{
-    PAUSE, SocketAccess, TreeAccess, read_search_report, resolve_move_target, split_path,
-    suggest_listing,
+    PAUSE, SocketAccess, TreeAccess, is_marking_path, read_search_report, resolve_move_target,
+    split_path, suggest_listing,
 };
 
 /// The longest name of a file, in bytes.
@@ -50,12 +50,10 @@ impl MountAccess {
         if path.is_empty() { self.root.clone() } else { self.root.join(path) }
     }
 
-    /// Returns why the name of a draft was refused. Such a draft has no note, so `status.txt` has the reason.
-    fn read_name_refusal(&self, path: &str, error: &io::Error) -> Option<String> {
-        let name = path.strip_prefix("outbox/")?;
-        if error.raw_os_error() != Some(libc::EINVAL) {
-            return None;
-        }
+    /// Returns why the name of a draft, or an acknowledgement, was refused. These have no note, so `status.txt` has the
+    /// reason.
+    fn read_last_refusal(&self, path: &str) -> Option<String> {
+        let name = path.strip_prefix("outbox/").unwrap_or(split_path(path).1);
         let status = fs::read_to_string(self.full_path("status.txt")).ok()?;
         let told = status.lines().find_map(|line| line.strip_prefix("last refusal: "))?;
         let (_, refusal) = told.split_once(' ')?;
@@ -109,7 +107,14 @@ impl TreeAccess for MountAccess {
         Ok(all)
     }
 
+    /// Reads a file that marks through the socket, where it is told what was printed. A file would be marked although
+    /// nobody got its text.
     fn cat(&self, path: &str, out: &mut dyn Write) -> Result<(), Failure> {
+        if is_marking_path(path)
+            && let Ok(served) = SocketAccess::connect(&self.state)
+        {
+            return served.cat(path, out);
+        }
         let mut file =
             File::open(self.full_path(path)).map_err(|e| failure_from_errno(path, &e))?;
         let mut written = Ok(());
@@ -147,7 +152,8 @@ impl TreeAccess for MountAccess {
         let opened =
             OpenOptions::new().write(true).create(true).truncate(true).open(self.full_path(path));
         let mut file = opened.map_err(|e| {
-            let text = self.read_name_refusal(path, &e);
+            let is_named = path.starts_with("outbox/") && e.raw_os_error() == Some(libc::EINVAL);
+            let text = is_named.then(|| self.read_last_refusal(path)).flatten();
             let text = text.unwrap_or_else(|| failure_from_errno(path, &e).to_string());
             Failure::Errno(e.raw_os_error().unwrap_or(libc::EIO), text)
         })?;
@@ -155,8 +161,10 @@ impl TreeAccess for MountAccess {
         // The mount judges the whole draft at its close, so the error of close matters.
         let closed = close_file(file);
         written.and(closed).map_err(|e| {
-            let text =
-                self.read_reason(path).unwrap_or_else(|| failure_from_errno(path, &e).to_string());
+            let is_ack = path.strip_suffix(".ack").is_some();
+            let acknowledged = || is_ack.then(|| self.read_last_refusal(path)).flatten();
+            let text = self.read_reason(path).or_else(acknowledged);
+            let text = text.unwrap_or_else(|| failure_from_errno(path, &e).to_string());
             Failure::Errno(e.raw_os_error().unwrap_or(libc::EIO), text)
         })
     }
