@@ -14,6 +14,8 @@ use super::output::{self, StdoutWriter};
 use super::send::{self, Recipients};
 use super::{GlobalOptions, complete, message, wait};
 
+/// The time within which a store usually has an accepted message.
+const STORED_WITHIN: Duration = Duration::from_secs(2);
 /// The exit code when an answer is missing.
 const NO_ANSWER: u8 = 3;
 
@@ -99,6 +101,7 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let key = args.key.clone().map_or_else(make_key, Ok)?;
     send::send_message(global, &args.message(&key))?;
     let deadline = Instant::now() + args.timeout;
+    let stored_by = Instant::now() + STORED_WITHIN;
     let mut printed = Vec::new();
     let mut last = AskProgress::default();
     loop {
@@ -133,7 +136,9 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
                 output::print_notice(&format!("answered by {from}"));
             }
             None if is_complete => return Ok(()),
-            None if left.is_zero() => return Err(describe_missing(args, &last)),
+            None if left.is_zero() && (!last.paths.is_empty() || stored_by <= Instant::now()) => {
+                return Err(describe_missing(args, &last));
+            }
             None => thread::sleep(PAUSE),
         }
     }

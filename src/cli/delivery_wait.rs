@@ -95,25 +95,21 @@ fn watch_receipts(
     is_wanted: impl Fn(&[SentReceipt]) -> bool,
 ) -> Result<Vec<SentReceipt>, Failure> {
     loop {
-        let round = deadline.min(Instant::now() + ROUND);
+        let round = Instant::now() + ROUND;
         let outcome = access::with_tree(global, AccessPurpose::FOLLOW, |tree| {
             loop {
                 let seen = read_receipts(tree, report)?;
-                if is_wanted(&seen) || Instant::now() >= round {
+                let now = Instant::now();
+                if is_wanted(&seen) || now >= deadline || now >= round && is_waiting(&seen) {
                     return Ok(seen);
                 }
-                sleep_until(round);
+                sleep_until(deadline);
             }
         });
-        let waits = |seen: &[SentReceipt]| {
-            seen.is_empty() || seen.iter().any(|one| one.state == DeliveryState::Waiting)
-        };
         match outcome {
             Ok(seen) if !is_wanted(&seen) && Instant::now() < deadline => {
                 // Without a mount nobody tries again but a command that acts.
-                if waits(&seen) {
-                    let _ = access::with_tree(global, AccessPurpose::ACT, |_| Ok(()));
-                }
+                let _ = access::with_tree(global, AccessPurpose::ACT, |_| Ok(()));
             }
             // The process that acts has ended, and another one takes its place.
             Err(_) if Instant::now() < deadline => sleep_until(deadline),
@@ -127,6 +123,11 @@ fn is_over(seen: &[SentReceipt], recipients: usize, wanted: DeliveryState) -> bo
     let is_refused = |one: &SentReceipt| one.state == DeliveryState::Refused;
     seen.iter().any(is_refused)
         || seen.len() >= recipients.max(1) && seen.iter().all(|one| one.state >= wanted)
+}
+
+/// Returns true if the message may wait for its store.
+fn is_waiting(seen: &[SentReceipt]) -> bool {
+    seen.is_empty() || seen.iter().any(|one| one.state == DeliveryState::Waiting)
 }
 
 fn sleep_until(deadline: Instant) {

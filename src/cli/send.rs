@@ -159,7 +159,9 @@ pub(crate) fn send_message(global: &GlobalOptions, args: &Args) -> Result<(), Fa
 fn has_other_draft(tree: &dyn TreeAccess, name: &str, text: &[u8]) -> bool {
     let mut kept = Vec::new();
     let is_there = tree.has_path(name) && tree.cat(name, &mut kept).is_ok();
-    is_there && !kept.trim_ascii_end().ends_with(text.trim_ascii_end())
+    let head = kept.trim_ascii_end().strip_suffix(text.trim_ascii_end());
+    let is_same = head.is_some_and(|head| matches!(head, b"" | b"\n") || head.ends_with(b"\n\n"));
+    is_there && !is_same
 }
 
 /// Returns a key that no other message has.

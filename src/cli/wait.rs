@@ -1,6 +1,6 @@
 //! `msgfs wait`: blocks until there is mail.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::access::{self, AccessPurpose};
 use super::failure::Failure;
@@ -26,8 +26,15 @@ pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
 }
 
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
-    let names =
-        access::with_tree(global, AccessPurpose::WAIT, |tree| tree.wait_for_mail(args.timeout))?;
+    let deadline = Instant::now() + args.timeout;
+    let names = loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match access::with_tree(global, AccessPurpose::WAIT, |tree| tree.wait_for_mail(left)) {
+            // The mount has ended, and the stores can be followed without it.
+            Err(Failure::ServerGone) if !left.is_zero() => {}
+            waited => break waited?,
+        }
+    };
     if names.is_empty() {
         output::print_notice("no new mail");
         return Err(Failure::AlreadyReported);

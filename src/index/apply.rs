@@ -312,7 +312,7 @@ impl ScanApplier<'_> {
         }
     }
 
-    /// Returns a hash of the text that a message's signature covers, in stores whose logs may be rewritten.
+    /// Returns a hash of the part of a message that must stay as it was verified, in stores whose logs may be rewritten.
     fn signed_text_hash(&self, found: &FoundMessage<'_>) -> Option<u64> {
         let covers = self.store.properties().signed_text?;
         covers(found.record).map(|bytes| digest::secure_hash64(&bytes))

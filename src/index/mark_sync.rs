@@ -243,6 +243,9 @@ impl Index {
         let why = self.mark_faults.get(number)?.lock().clone()?;
         let marks = self.stores.get(number)?.facets().marks;
         Some(if marks.is_some_and(StoreMarks::should_write_first) {
+            let messages = &self.tables.read().messages;
+            // Another program may have claimed it meanwhile.
+            messages.lists().unread().find(|ix| messages.entry(*ix).store() == number)?;
             format!(
                 "msgfs could not claim what you have read, so it is still unread; mend this and read it again: {why}"
             )

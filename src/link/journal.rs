@@ -172,6 +172,7 @@ impl Journal {
         let mut log = AppendLog::new(folder.join(FILE));
         log.open()?;
         journal.log = Some(log);
+        journal.sweep_wire_files();
         if journal.lines > FEW_LINES + 4 * (journal.entries.len() + journal.seen.len()) {
             journal.compact_file()?;
         }
@@ -221,16 +222,33 @@ impl Journal {
     }
 
     /// Accepts a message for a recipient durably, whose bytes are [on disk](write_wire_file) under this reserved number.
-    /// Removes the bytes if the message is known.
+    /// Returns false if the message is known, and the bytes are not needed.
     ///
     /// # Errors
     /// Returns the system's error; then the message was not accepted.
-    pub fn spool_message(&mut self, no: u64, message: &str, to: &str, now: i64) -> io::Result<()> {
+    pub fn spool_message(
+        &mut self,
+        no: u64,
+        message: &str,
+        to: &str,
+        now: i64,
+    ) -> io::Result<bool> {
         if self.find_entry(message, to).is_some() {
-            return std::fs::remove_file(self.wire_path(no));
+            return Ok(false);
         }
         let (message, to) = (message.to_owned(), to.to_owned());
-        self.append_line(JournalLine::Spooled { no, message, to, at: now })
+        self.append_line(JournalLine::Spooled { no, message, to, at: now }).map(|()| true)
+    }
+
+    /// Removes the bytes of messages that were never accepted, because the process ended before the line was written.
+    fn sweep_wire_files(&self) {
+        let Ok(entries) = std::fs::read_dir(self.folder.join("out")) else { return };
+        let number = |path: &Path| path.file_stem()?.to_str()?.parse::<u64>().ok();
+        let paths = entries.flatten().map(|entry| entry.path());
+        let left: Vec<PathBuf> = paths
+            .filter(|path| number(path).is_some_and(|no| !self.entries.contains_key(&no)))
+            .collect();
+        remove_wire_files(&left);
     }
 
     /// Accepts a message for a recipient that it cannot reach, and keeps only the refusal.

@@ -201,8 +201,13 @@ impl MessageLink {
             Ok(wire) => {
                 // The journal is not locked meanwhile, since a disk is slow and others only ask.
                 let (no, path) = self.journal.lock().reserve_number();
-                journal::write_wire_file(&path, &wire)?;
-                self.journal.lock().spool_message(no, message, to, now())?;
+                let written = journal::write_wire_file(&path, &wire);
+                let spooled = written
+                    .and_then(|()| self.journal.lock().spool_message(no, message, to, now()));
+                if !matches!(spooled, Ok(true)) {
+                    journal::remove_wire_files(&[path]);
+                }
+                spooled?;
             }
             Err(why) => self.journal.lock().refuse_at_once(message, to, &why, now())?,
         }
@@ -349,7 +354,7 @@ impl MessageLink {
         if schedule.delivered > 0 && !due.is_empty() && due.len() < JOB_MESSAGES.0 {
             // Others follow in a moment, and each job costs several syncs.
             std::thread::sleep(GATHER);
-            due = self.journal.lock().list_due_entries(now, at_once);
+            due = self.journal.lock().list_due_entries(self::now(), at_once);
         }
         if !due.is_empty() {
             self.deliver_messages(&due, called, schedule, changed)?;

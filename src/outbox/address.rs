@@ -46,12 +46,8 @@ pub(super) fn complete_draft(
     let tables = index.read();
     let original = resolve_target(&tables, index, draft, target)?;
     resolve_mail_id(&tables, index, draft);
-    remove_place(index, draft);
-    let said = match &draft.in_reply_to {
-        Some(id) => find_by_id(&tables, index, id, draft)?,
-        None => None,
-    };
-    let said = said.or_else(|| find_by_short_id(&tables, index, draft));
+    let thread = draft.thread.clone().or_else(|| original.as_ref().map(|o| o.thread.clone()));
+    let said = find_named_message(&tables, index, draft, thread.as_deref())?;
     let original = original.or_else(|| Some(reply_to_message(&tables, index, said?)));
     let mut answered = None;
     if let Some(original) = original {
@@ -329,8 +325,7 @@ fn resolve_mail_id(tables: &IndexTables, index: &Index, draft: &mut Draft) {
         return;
     };
     let place = mail.rsplit_once('@').map_or("", |(_, place)| place);
-    let is_ours = Kind::ALL.iter().any(|kind| kind.as_str() == place)
-        || index.stores().iter().any(|store| store.name() == place);
+    let is_ours = is_own_place(index, place);
     let is_here =
         |id: &str| tables.messages.live_messages().any(|ix| tables.messages.has_plain_id(ix, id));
     let mine = find_sent_mail(tables, &mail);
@@ -361,13 +356,14 @@ fn find_sent_mail(tables: &IndexTables, mail: &str) -> Option<MsgIx> {
 /// in the draft, since the message may only not have been synced yet.
 ///
 /// # Errors
-/// If messages of several threads have the id, as in a thread that is a copy of another, and the draft does not name one
-/// of the threads.
+/// If messages of several threads have the id, as in a thread that is a copy of another, and neither the draft nor its
+/// place names one of the threads.
 fn find_by_id(
     tables: &IndexTables,
     index: &Index,
     id: &str,
     draft: &Draft,
+    thread: Option<&str>,
 ) -> Result<Option<MsgIx>, OutboxError> {
     let store = draft.via.as_deref().and_then(|via| find_store(index, via));
     let fits = |ix: &MsgIx| {
@@ -397,7 +393,7 @@ fn find_by_id(
         let thread = tables.messages.entry(*ix).thread();
         plain_thread_id(tables.threads.thread_id(&tables.messages, thread).0).to_owned()
     };
-    let named = draft.thread.as_deref().map(plain_thread_id);
+    let named = thread.map(plain_thread_id);
     let mut all: Vec<MsgIx> = mine().filter(fits).map(original).collect();
     if all.iter().any(|ix| named == Some(thread_of(ix).as_str())) {
         all.retain(|ix| named == Some(thread_of(ix).as_str()));
@@ -415,23 +411,48 @@ fn find_by_id(
     Ok(all.first().copied())
 }
 
-/// Removes the place behind an id: `ab12@samp` is written by people who copy an id without its brackets.
-fn remove_place(index: &Index, draft: &mut Draft) {
-    let is_place = |place: &str| {
-        Kind::ALL.iter().any(|kind| kind.as_str() == place)
-            || index.stores().iter().any(|store| store.name() == place)
-    };
-    let bare = draft.in_reply_to.as_ref().and_then(|id| id.rsplit_once('@'));
-    if let Some((id, _)) = bare.filter(|(id, place)| !id.is_empty() && is_place(place)) {
-        draft.in_reply_to = Some(id.to_owned());
+/// Returns true if ids end in this place: it is a kind or the name of a store.
+fn is_own_place(index: &Index, place: &str) -> bool {
+    Kind::ALL.iter().any(|kind| kind.as_str() == place)
+        || index.stores().iter().any(|store| store.name() == place)
+}
+
+/// Returns the message that the draft names as the answered one, by its id, by its id with its place and without
+/// brackets, or by the first 8 characters. It puts the whole id into the draft.
+///
+/// # Errors
+/// The error of [`find_by_id`].
+fn find_named_message(
+    tables: &IndexTables,
+    index: &Index,
+    draft: &mut Draft,
+    thread: Option<&str>,
+) -> Result<Option<MsgIx>, OutboxError> {
+    let Some(id) = draft.in_reply_to.clone() else { return Ok(None) };
+    if let Some(found) = find_by_id(tables, index, &id, draft, thread)? {
+        return Ok(Some(found));
     }
+    let bare = id.rsplit_once('@').filter(|(_, place)| is_own_place(index, place));
+    if let Some((bare, _)) = bare
+        && let Some(found) = find_by_id(tables, index, bare, draft, thread)?
+    {
+        draft.in_reply_to = Some(bare.to_owned());
+        return Ok(Some(found));
+    }
+    find_by_short_id(tables, index, draft, thread)
 }
 
 /// Finds the only message whose id begins with the 8 characters of the header, which end the names of messages. It then
 /// puts the whole id into the header.
-fn find_by_short_id(tables: &IndexTables, index: &Index, draft: &mut Draft) -> Option<MsgIx> {
+fn find_by_short_id(
+    tables: &IndexTables,
+    index: &Index,
+    draft: &mut Draft,
+    thread: Option<&str>,
+) -> Result<Option<MsgIx>, OutboxError> {
     let is_hex = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
-    let short = draft.in_reply_to.as_ref().filter(|id| id.len() == 8 && id.bytes().all(is_hex))?;
+    let short = draft.in_reply_to.as_ref().filter(|id| id.len() == 8 && id.bytes().all(is_hex));
+    let Some(short) = short else { return Ok(None) };
     let begins = |ix: &MsgIx| {
         let own = tables.messages.id(tables.messages.entry(*ix));
         own.starts_with(short.as_str()) || tables.messages.shown_id(*ix).starts_with(short.as_str())
@@ -446,8 +467,10 @@ fn find_by_short_id(tables: &IndexTables, index: &Index, draft: &mut Draft) -> O
         fitting.map(|ix| plain_id(&tables.messages.shown_id(ix)).to_owned()).collect();
     ids.sort_unstable();
     ids.dedup();
-    let [id] = <[String; 1]>::try_from(ids).ok()?;
-    let found = find_by_id(tables, index, &id, draft).ok()??;
-    draft.in_reply_to = Some(id);
-    Some(found)
+    let Ok([id]) = <[String; 1]>::try_from(ids) else { return Ok(None) };
+    let found = find_by_id(tables, index, &id, draft, thread)?;
+    if found.is_some() {
+        draft.in_reply_to = Some(id);
+    }
+    Ok(found)
 }

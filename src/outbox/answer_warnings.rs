@@ -3,7 +3,6 @@
 //! lines with the power; then only the warnings are gone.
 
 use std::collections::HashMap;
-use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -44,22 +43,24 @@ pub struct AnswerWarnings {
 }
 
 impl AnswerWarnings {
-    /// Opens the log. `shorten` permits to remove its oldest lines.
-    ///
-    /// # Errors
-    /// If there is a log that cannot be read or shortened.
-    pub fn open(path: &Path, shorten: bool) -> io::Result<Self> {
-        let bytes = append_log::read_log(path, LOG_BYTES)?;
+    /// Opens the log. `shorten` permits to remove its oldest lines. A log that cannot be read has no warnings.
+    pub fn open(path: &Path, shorten: bool) -> Self {
+        let bytes = append_log::read_log(path, LOG_BYTES).unwrap_or_else(|error| {
+            tracing::warn!(%error, "the warnings about answers cannot be read");
+            Vec::new()
+        });
         let lines: Vec<&[u8]> = append_log::split_log(&bytes).map(|line| line.text).collect();
         let kept = lines.get(lines.len().saturating_sub(KEPT)..).unwrap_or_default();
         let mut log = AppendLog::new(path);
         if shorten && lines.len() > LINES_AT_MOST {
             let text = kept.iter().flat_map(|line| [line, &b"\n"[..]]).collect::<Vec<_>>().concat();
-            log.replace(&text)?;
+            if let Err(error) = log.replace(&text) {
+                tracing::debug!(%error, "the log of warnings about answers cannot be shortened");
+            }
         }
         let warnings = lines.iter().filter_map(|line| serde_json::from_slice(line).ok());
         let texts = warnings.map(|AnswerWarning { store, id, text }| ((store, id), text)).collect();
-        Ok(Self { log: Mutex::new(log), texts: Mutex::new(texts) })
+        Self { log: Mutex::new(log), texts: Mutex::new(texts) }
     }
 
     /// Records a warning about the records of an answer. A failure is only logged.
@@ -103,10 +104,7 @@ pub(super) fn describe_unread(
     let entry = tables.messages.entry(answered.ix);
     let in_thread = tables.threads.thread_messages(&tables.messages, entry.thread());
     let newer = in_thread.into_iter().rev().take_while(|ix| *ix != answered.ix);
-    let is_unread = |ix: &MsgIx| {
-        let entry = tables.messages.entry(*ix);
-        entry.is_to_me() && !entry.is_read()
-    };
+    let is_unread = |ix: &MsgIx| tables.messages.entry(*ix).is_unread();
     let mut unread: Vec<MsgIx> = newer.filter(is_unread).collect();
     unread.reverse();
     if unread.is_empty() {

@@ -153,6 +153,10 @@ impl Outbox {
             self.keys.key_for_store(store.as_ref())?;
             store.require_appender()?.check_header(&draft)?;
         }
+        // The files of a retry may be gone by now, which the close knows.
+        if draft.idempotency_key.is_some() {
+            return Ok(());
+        }
         self.packer.check_files(&draft, &routes)
     }
 
@@ -324,13 +328,13 @@ impl Outbox {
     /// Notes a refusal as the last one, and logs it.
     pub fn note_refusal(&self, name: &str, reason: &str, time: Timestamp) {
         let (shown, why) = (crate::model::sanitize_line(name), crate::model::sanitize_line(reason));
-        tracing::warn!(name = %shown, reason = %why, "draft refused");
+        tracing::warn!(name = %shown, reason = %why, "refused");
         *self.last_refusal.lock() =
             Some(Refusal { name: name.to_owned(), reason: reason.to_owned(), time });
     }
 
     /// Drops the last refusal if it is that of a draft of this name, which was sent or removed.
-    pub(super) fn clear_last_refusal(&self, name: &str) {
+    pub fn clear_last_refusal(&self, name: &str) {
         self.unlisted_notes.remove(name);
         let newest = self.saved_drafts.lock().last_refusal();
         let mut last = self.last_refusal.lock();

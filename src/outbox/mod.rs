@@ -374,8 +374,7 @@ impl Outbox {
         };
         let sender = sender.map_err(io("the sending thread cannot be started"))?;
         let last_refusal = shelf.last_refusal();
-        let warnings = AnswerWarnings::open(&state.join("answer-warnings.jsonl"), !looks)
-            .map_err(io("the warnings about answers cannot be read"))?;
+        let warnings = AnswerWarnings::open(&state.join("answer-warnings.jsonl"), !looks);
         let packer =
             DraftPacker::new(Arc::clone(&tools), settings.clone(), Arc::clone(&keys), warnings);
         Ok(Arc::new(Self {

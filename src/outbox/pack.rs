@@ -500,7 +500,7 @@ impl DraftPacker {
         let given_up: Vec<_> = replaced.iter().map(|p| reserved.remove(p)).collect();
         let all = routes.iter().try_fold(true, |all, route| {
             let (to, cc) = (route.to.clone(), route.cc.clone());
-            let mut part = Draft { to, cc, ..draft.clone() };
+            let mut part = Draft { to, cc, is_blind: route.is_blind, ..draft.clone() };
             Ok(self.remove_served_recipients(route.store, &mut part, outline, &reserved)? && all)
         });
         replaced.iter().zip(given_up).for_each(|(p, keyed)| reserved.insert(p, keyed));
@@ -517,6 +517,7 @@ impl DraftPacker {
         reserved: &Reservations,
     ) -> Result<bool, OutboxError> {
         let Some(key) = part.idempotency_key.clone() else { return Ok(false) };
+        let outline = &if part.is_blind { outline.without_thread() } else { outline.clone() };
         let store = self.store(number)?;
         let outgoing = store.require_appender()?;
         let says = |sent: &str, draft: &str| {
@@ -532,7 +533,7 @@ impl DraftPacker {
                 Some((_, Err(why))) => return Err(OutboxError::Unreachable(why.clone())),
                 None => match reserved.find_draft(store.name(), &to, &key) {
                     Some(earlier) => {
-                        (earlier.body.as_str(), outline.find_header_difference(earlier))
+                        (earlier.body.as_str(), outline.find_difference_of_drafts(earlier))
                     }
                     None => return Ok(Some(named.clone())),
                 },

@@ -1,6 +1,5 @@
-//! Whether a draft is a retry of a message that was sent under the same idempotency key.
+//! The comparison of a draft with messages that were sent under the same idempotency key.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::{DraftTarget, OpenDraft};
@@ -14,8 +13,8 @@ pub(super) struct DraftOutline {
     thread: Option<String>,
     /// The id of the answered message.
     answers: Option<String>,
-    /// The names of the files.
-    files: BTreeSet<String>,
+    /// The sizes of the files in bytes, in order; `None` if there are none, or one is gone. Stores change names.
+    sizes: Option<Vec<u64>>,
     pub body: String,
 }
 
@@ -25,62 +24,72 @@ impl DraftOutline {
         let is_reply =
             matches!(open.target, DraftTarget::Reply { .. } | DraftTarget::ReplyAll { .. });
         let states_answer = is_reply || parsed.in_reply_to.is_some();
-        let named = parsed.attach_paths.iter().filter_map(|path| Path::new(path).file_name());
-        let named = named.map(|name| name.to_string_lossy().into_owned());
+        let named = parsed.attach_paths.iter().map(Path::new);
+        let files = named.chain(open.files.iter().map(|(_, path)| path.as_path()));
+        let sizes = files.map(|path| std::fs::metadata(path).ok().map(|meta| meta.len()));
+        let sizes: Option<Vec<u64>> = sizes.collect();
         Self {
             subject: parsed.subject.clone(),
             thread: parsed.thread.clone(),
             answers: completed.in_reply_to.clone().filter(|_| states_answer),
-            files: named.chain(open.files.iter().map(|(name, _)| name.clone())).collect(),
+            sizes: sizes.filter(|sizes| !sizes.is_empty()).map(sorted),
             body: completed.body.clone(),
         }
     }
 
-    /// Returns what a sent message has otherwise, in words; `None` if this may be a retry of it. The texts are not
-    /// compared.
+    /// Returns the outline of a blind copy, which begins its own conversation.
+    #[must_use]
+    pub fn without_thread(&self) -> Self {
+        Self { thread: None, answers: None, ..self.clone() }
+    }
+
+    /// Returns the part in which a sent message differs from the draft; `None` if the draft may be a retry of it. The
+    /// texts are not compared. Parts that a store changes or computes are left out.
     pub fn find_difference(&self, store: &dyn Store, sent: &Message) -> Option<&'static str> {
         let properties = store.properties();
-        let own_threads = !properties.has_reply_links() && !properties.joins_threads();
-        let thread = self.thread.as_deref().filter(|_| own_threads).map(plain_thread_id);
-        let files = sent.attachments.iter().map(|file| file.name.clone()).collect();
-        self.find_header_difference(&Self {
+        let keeps_links = !properties.has_reply_links() && !properties.joins_threads();
+        let sizes = sent.attachments.iter().map(|file| file.size).collect();
+        let is_withheld = sent.attachments.iter().any(|file| file.withheld.is_some());
+        let own = Self {
+            // A message has the subject of its thread there.
+            subject: self.subject.clone().filter(|_| !properties.has_thread_labels()),
+            sizes: self.sizes.clone().filter(|_| !is_withheld),
+            ..if keeps_links { self.clone() } else { self.without_thread() }
+        };
+        own.find_difference_of_drafts(&Self {
             subject: sent.subject.clone(),
-            thread: sent
-                .thread
-                .as_deref()
-                .filter(|_| thread.is_some())
-                .map(|id| plain_thread_id(id).to_owned()),
+            thread: sent.thread.clone(),
             answers: sent.in_reply_to.as_deref().map(|id| plain_id(id).to_owned()),
-            files,
+            sizes: Some(sorted(sizes)),
             body: String::new(),
         })
     }
 
-    /// Returns what an earlier draft has otherwise, in words. The texts are not compared.
-    pub fn find_header_difference(&self, earlier: &Self) -> Option<&'static str> {
+    /// Returns the part in which an earlier draft differs. The texts are not compared.
+    pub fn find_difference_of_drafts(&self, earlier: &Self) -> Option<&'static str> {
         let line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         let subject = |outline: &Self| outline.subject.as_deref().map(line).unwrap_or_default();
         let differ = |own: &Option<String>, other: &Option<String>| match (own, other) {
             (Some(own), Some(other)) => plain_thread_id(own) != plain_thread_id(other),
             _ => false,
         };
-        // A store may write a name in another way if it is not plain.
-        let is_plain = |name: &String| {
-            name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'))
-        };
-        let own_files = !self.files.is_empty() && self.files.iter().all(is_plain);
         if self.subject.is_some() && subject(self) != subject(earlier) {
             Some("another subject")
         } else if differ(&self.thread, &earlier.thread) {
             Some("another thread")
         } else if differ(&self.answers, &earlier.answers) {
             Some("an answer to another message")
-        } else if own_files && self.files != earlier.files {
+        } else if self.sizes.is_some() && earlier.sizes.is_some() && self.sizes != earlier.sizes {
             Some("other files")
         } else {
             None
         }
     }
+}
+
+fn sorted(mut sizes: Vec<u64>) -> Vec<u64> {
+    sizes.sort_unstable();
+    sizes
 }
 
 /// Returns true if a sent text is that of a draft. Formats differ in line ends and in blanks around a text.
@@ -98,36 +107,32 @@ pub(super) fn is_same_text(sent: &str, draft: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn outline(subject: Option<&str>, thread: Option<&str>, files: &[&str]) -> DraftOutline {
+    fn outline(subject: Option<&str>, thread: Option<&str>, sizes: &[u64]) -> DraftOutline {
         DraftOutline {
             subject: subject.map(str::to_owned),
             thread: thread.map(str::to_owned),
-            files: files.iter().map(|name| (*name).to_owned()).collect(),
+            sizes: Some(sizes.to_vec()).filter(|sizes| !sizes.is_empty()),
             ..DraftOutline::default()
         }
     }
 
     #[test]
     fn what_the_writer_stated_is_compared() {
-        let sent = outline(Some("a  plan"), Some("t"), &["a.pdf"]);
-        for same in [
-            outline(None, None, &[]),
-            outline(Some("a plan "), Some("t"), &["a.pdf"]),
-            outline(None, None, &["an odd name"]),
-        ] {
-            assert_eq!(same.find_header_difference(&sent), None, "{same:?}");
+        let sent = outline(Some("a  plan"), Some("t"), &[7]);
+        for same in [outline(None, None, &[]), outline(Some("a plan "), Some("t"), &[7])] {
+            assert_eq!(same.find_difference_of_drafts(&sent), None, "{same:?}");
         }
         for (other, told) in [
             (outline(Some("b"), None, &[]), "another subject"),
             (outline(None, Some("u"), &[]), "another thread"),
-            (outline(None, None, &["b.pdf"]), "other files"),
+            (outline(None, None, &[8]), "other files"),
         ] {
-            assert_eq!(other.find_header_difference(&sent), Some(told));
+            assert_eq!(other.find_difference_of_drafts(&sent), Some(told));
+            let blind = DraftOutline { subject: None, sizes: None, ..other.without_thread() };
+            assert_eq!(blind.find_difference_of_drafts(&sent), None);
         }
         let unnamed = outline(None, None, &[]);
-        assert_eq!(
-            outline(Some("b"), None, &[]).find_header_difference(&unnamed),
-            Some("another subject")
-        );
+        let named = outline(Some("b"), None, &[]);
+        assert_eq!(named.find_difference_of_drafts(&unnamed), Some("another subject"));
     }
 }

@@ -81,8 +81,8 @@ pub struct StoreProperties {
     pub can_repeat_appends: bool,
     /// The rule for the names and sizes of files that a message can carry; `None` if it carries none at all.
     pub attachment_rule: Option<AttachmentRule>,
-    /// A function that returns the text that a signature of a record covers, if the format's programs may rewrite its
-    /// logs.
+    /// A function that returns the part of a record that must stay as it was verified, if the format's programs may
+    /// rewrite its logs and drop members that they do not know.
     pub signed_text: Option<SignedTextFn>,
     /// The folder for state that must outlive the cache ([`StoreSpec::state`]).
     pub state: Option<PathBuf>,

@@ -48,13 +48,16 @@ impl Acknowledgements<'_> {
     pub fn write(self, ix: MsgIx, done: &Mutex<bool>, data: &[u8]) -> Result<(), Error> {
         let mut done = done.lock();
         if !*done && !data.is_empty() {
-            self.give(ix).inspect_err(|e| {
+            let given = self.give(ix);
+            if let Some(outbox) = &self.0.outbox {
                 let name = self.0.names.message_name(ix);
-                if let Some(outbox) = &self.0.outbox {
-                    let name = format!("{}.ack", name.trim_end_matches(".txt"));
-                    outbox.note_refusal(&name, &e.to_string(), Timestamp::now());
+                let name = format!("{}.ack", name.trim_end_matches(".txt"));
+                match &given {
+                    Ok(()) => outbox.clear_last_refusal(&name),
+                    Err(e) => outbox.note_refusal(&name, &e.to_string(), Timestamp::now()),
                 }
-            })?;
+            }
+            given?;
             *done = true;
         }
         Ok(())

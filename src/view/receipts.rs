@@ -371,7 +371,8 @@ impl ReceiptLook<'_> {
         }
         let is_proven = !receipt.is_tentative || one.is_signed && held.is_none();
         if let Some(state) = receipt.state.filter(|_| is_proven) {
-            found = JudgedState { state, since: receipt.since, reason: receipt.reason };
+            let since = receipt.since.map(|since| finish_second(since, one.entry.time()));
+            found = JudgedState { state, since, reason: receipt.reason };
         }
         if self.is_taken_by_server(store, &entry) {
             found.raise(DeliveryState::Delivered, None);
@@ -433,6 +434,11 @@ impl JudgedState {
             *self = Self { state, since, reason: None };
         }
     }
+}
+
+/// Returns the time of a state. A proof may tell whole seconds only: then it is not before the message in its second.
+fn finish_second(since: Timestamp, sent: Timestamp) -> Timestamp {
+    if since.secs() == sent.secs() { since.max(sent) } else { since }
 }
 
 /// Asks a store once about all these messages. The receipts follow each other as the recipients do; a message to nobody

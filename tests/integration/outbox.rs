@@ -286,8 +286,8 @@ fn s1154_another_message_under_a_key() {
     let asked =
         [1, 2].map(|n| samp::append(&bed.store, "bob", "bar", "t", &format!("q{n}"), T0 + n));
     let m = bed.mount("bar");
-    for file in ["a", "b"] {
-        std::fs::write(bed.path(file), file).unwrap();
+    for (file, text) in [("a", "one"), ("b", "three")] {
+        std::fs::write(bed.path(file), text).unwrap();
     }
     let attach = |file: &str| format!("Attach: {}\n", bed.path(file).display());
     let first = format!("Subject: plan\nThread: t1\n{}", attach("a"));
@@ -310,13 +310,21 @@ fn s1154_another_message_under_a_key() {
         assert!(why.contains(&format!("was used for {what}")), "{why}");
     }
     assert_eq!(bodies(&bed.store, "bar").len(), 1);
+    // A retry whose files are gone, and one with a blind copy, are retries.
+    std::fs::remove_file(bed.path("a")).unwrap();
+    assert!(send(&first, "outbox/bob").ok());
+    for _ in 0..2 {
+        let out = m.sh("printf 'Idempotency-Key: b\\nThread: t9\\nTo: bob\\nBcc: erin\\n\\nhush\\n' | tee outbox/x");
+        assert!(out.ok(), "{out:?}");
+    }
+    assert_eq!(bodies(&bed.store, "bar").iter().filter(|body| *body == "hush").count(), 2);
     let replies = asked.map(|r| format!("archive/{}/{}.reply", r.day(), &r.id[..8]));
     let reply = |n: usize| {
         m.sh(&format!("printf 'Idempotency-Key: r\\n\\nyes\\n' | tee '{}' > /dev/null", replies[n]))
     };
     assert!(reply(0).ok() && reply(0).ok());
     assert!(!reply(1).ok());
-    assert_eq!(bodies(&bed.store, "bar").len(), 2);
+    assert_eq!(bodies(&bed.store, "bar").iter().filter(|body| *body == "yes").count(), 1);
 }
 
 /// S57: the same text to the same recipient, sent repeatedly as fast as possible, makes as many messages.

@@ -191,10 +191,12 @@ fn s1146_a_refused_text_stays() {
         assert!(!out.ok(), "{out:?}");
         let out = bar(&bed, &["send", "bob", "another text"], "");
         assert!(out.ok(), "{out:?}");
+        // The end of a text is another text.
+        assert!(bar(&bed, &["send", "bob", "mended"], "").ok());
         assert!(bar(&bed, &["cat", "outbox/bob"], "").stdout.ends_with("to be mended\n"));
         let out = bar(&bed, &["send", "bob", "to be mended"], "");
         assert!(out.ok() && bar(&bed, &["ls", "outbox"], "").stdout.is_empty(), "{out:?}");
-        assert_eq!(read_log(&bed.store, "bar").len(), 2);
+        assert_eq!(read_log(&bed.store, "bar").len(), 3);
         drop(m);
     }
 }
@@ -266,4 +268,20 @@ fn s1148_no_cache() {
         "{}",
         m.cat("status.txt")
     );
+}
+
+/// S92: `wait` goes on without the mount if that is killed.
+#[test]
+fn s92_wait_outlives_a_mount() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    let mut waits =
+        Running::start(bed.msgfs(["--me", "bar", "wait", "--timeout", "60s"]), None).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    m.kill9();
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(waits.running());
+    let r = samp::append(&bed.store, "carol", "bar", "lunch", "lunch?", T0);
+    let out = waits.finish(PATIENCE).unwrap();
+    assert!(out.ok() && out.stdout.trim_end() == r.name(0), "{out:?}");
 }

@@ -397,6 +397,7 @@ fn s955_two_at_once() {
         let out = ask(&bed, &["foo", "--key", "k1", "--timeout", "0", "once?"]);
         let out = out.finish(PATIENCE).unwrap();
         assert_eq!(out.code(), Some(3), "{out:?}");
+        assert!(out.stderr.contains("wait on with: msgfs cat "), "{out:?}");
     }
     reply(&foo, "once?", "once");
     for _ in 0..2 {

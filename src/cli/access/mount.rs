@@ -19,8 +19,8 @@ use super::super::context::CommandContext;
 use super::super::failure::{Failure, format_io_error};
 use super::super::progress::show_search_progress;
 use super::{
-    PAUSE, SocketAccess, TreeAccess, is_marking_path, read_search_report, resolve_move_target,
-    split_path, suggest_listing,
+    PAUSE, SocketAccess, TreeAccess, read_search_report, resolve_move_target, split_path,
+    suggest_listing,
 };
 
 /// The longest name of a file, in bytes.
@@ -107,13 +107,22 @@ impl TreeAccess for MountAccess {
         Ok(all)
     }
 
-    /// Reads a file that marks through the socket, where it is told what was printed. A file would be marked although
-    /// nobody got its text.
+    /// Reads a message of `inbox/` or `.next` through the socket, over which the mount learns what was printed. A file
+    /// would be marked although nobody got its text.
     fn cat(&self, path: &str, out: &mut dyn Write) -> Result<(), Failure> {
-        if is_marking_path(path)
-            && let Ok(served) = SocketAccess::connect(&self.state)
-        {
-            return served.cat(path, out);
+        let is_next = path == ".next";
+        if is_next || path.starts_with("inbox/") {
+            // The kernel interrupts this wait, and the mount would not notice the end of a command that waits at the
+            // socket.
+            if is_next {
+                let unread = read_names(&self.full_path(".wait"));
+                if unread.map_err(|e| failure_from_errno(path, &e))?.is_empty() {
+                    return Ok(());
+                }
+            }
+            if let Ok(served) = SocketAccess::connect(&self.state) {
+                return served.cat(path, out);
+            }
         }
         let mut file =
             File::open(self.full_path(path)).map_err(|e| failure_from_errno(path, &e))?;
@@ -245,6 +254,7 @@ impl TreeAccess for MountAccess {
             match answered.recv_timeout(left) {
                 Ok(Ok(names)) if names.is_empty() => {}
                 Ok(Ok(names)) => return Ok(names),
+                Ok(Err(e)) if is_gone(&e) => return Err(Failure::ServerGone),
                 Ok(Err(e)) => return Err(failure_from_errno(".wait", &e)),
                 Err(_) => return Ok(Vec::new()),
             }
@@ -262,6 +272,11 @@ impl TreeAccess for MountAccess {
             .map_err(|_| Failure::ServerGone)?
             .next_answer(query, within, out)
     }
+}
+
+/// Returns true for the errors of a mount that has ended.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ECONNABORTED | libc::ENOTCONN | libc::ENOENT))
 }
 
 fn read_names(file: &Path) -> io::Result<Vec<String>> {

@@ -22,7 +22,10 @@ fn later(why: &str, until: i64) -> EntryChange {
 fn spool(journal: &mut Journal, message: &str, to: &str, wire: &[u8], now: i64) -> io::Result<()> {
     let (no, path) = journal.reserve_number();
     write_wire_file(&path, wire)?;
-    journal.spool_message(no, message, to, now)
+    if !journal.spool_message(no, message, to, now)? {
+        remove_wire_files(&[path]);
+    }
+    Ok(())
 }
 
 /// Entries that a carrier did not come to are as they were; the others of its job are not.
@@ -77,6 +80,17 @@ fn a_message_goes_from_spooled_to_taken_and_is_not_taken_twice() {
     );
     let late = Journal::open(dir.path(), 6 + REMEMBERED).unwrap();
     assert_eq!((late.entries.len(), late.next_no), (0, 3), "numbers are not used again");
+}
+
+#[test]
+fn bytes_of_messages_that_were_never_accepted_are_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(dir.path(), 1).unwrap();
+    spool(&mut journal, "m", "bob", b"bytes", 1).unwrap();
+    let (_, left) = journal.reserve_number();
+    write_wire_file(&left, b"left").unwrap();
+    let journal = Journal::open(dir.path(), 2).unwrap();
+    assert!(!left.exists() && journal.wire_path(0).exists());
 }
 
 #[test]

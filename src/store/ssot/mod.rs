@@ -90,7 +90,6 @@ impl Ssot {
                 unsigned_only: false,
                 fits: Some(vocabulary::can_answer),
             }),
-            // The file also has the envelope, and is printed with blanks.
             max_body: envelope::FILE_BYTES as u64,
             headers: &["Task"],
             recipient_in: Some(send::parse_recipient),

@@ -270,6 +270,9 @@ fn s1152_an_id_in_several_threads() {
     assert!(answer(&format!("Thread: {TWO}\\n")).ok());
     soon("it is there", || log(&project, TWO).len() == 3);
     assert_eq!(log(&project, ONE).len(), 2);
+    // The place names the thread, too.
+    m.ok(&format!("printf 'In-Reply-To: <{id}@atsf>\\n\\nhere\\n' | tee threads/{ONE}/new"));
+    soon("it is there, too", || log(&project, ONE).len() == 3);
 }
 
 /// S1153: the counts of a thread are those of its lines, also where two lines are one message.

@@ -86,7 +86,7 @@ impl<F: FileFormat> ScanPass<'_, F> {
         let known = self.table.files_with_key(ids.key.0, id);
         let mut plain = known.iter().filter(|m| **m != n && !self.table.qualifiers.contains_key(m));
         let first = plain.find_map(|m| Some(self.table.facts(*m)?.hashes().1));
-        let first = first.or(ids.replaced.filter(|_| !self.table.qualifiers.contains_key(&n)));
+        let first = first.or(ids.replaced);
         let is_taken = note == QualifierNote::Other
             || ids.replaced.is_some()
             || known.iter().any(|other| *other != n);
