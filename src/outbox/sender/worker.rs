@@ -22,34 +22,10 @@ const REFUSED: Duration = Duration::from_secs(300);
 /// so nothing is lost.
 const GATHER: Duration = Duration::from_millis(5);
 
-/// The rest after each append while many messages are sent one after the other. Their senders have the cores meanwhile,
-/// and what they send shares the next append: one send after the other, durable, is 1.3 times as fast.
-const REST: Duration = Duration::from_millis(1);
-/// The number of messages that counts as many. Fewer are in their stores at once.
-const MANY: usize = 16;
-
 /// A job that could not be done, and the time of its next attempt.
 struct FailedJob {
     job: SendJob,
     due: Instant,
-}
-
-/// A count of messages that were sent one after the other.
-struct SendBurst {
-    count: usize,
-    last: Instant,
-}
-
-impl SendBurst {
-    /// Counts appended messages. Returns true if they are many in a row.
-    fn count_appended(&mut self, more: usize) -> bool {
-        let now = Instant::now();
-        if now.duration_since(self.last) > 2 * REST {
-            self.count = 0;
-        }
-        (self.count, self.last) = (self.count + more, now);
-        self.count >= MANY
-    }
 }
 
 /// Appends that are in the stores and perhaps not on their disks.
@@ -89,7 +65,6 @@ impl SendWorker {
         let mut failed: Vec<FailedJob> = Vec::new();
         let mut undelivered: BTreeMap<usize, Instant> = BTreeMap::new();
         let (mut busy, mut behind) = (ThreadBackoff::default(), UnsyncedAppends::default());
-        let mut burst = SendBurst { count: 0, last: Instant::now() };
         loop {
             let due = failed.iter().map(|f| f.due).chain(undelivered.values().copied());
             let (orders, stop) = self.wait_for_commands(due.chain(behind.due).min());
@@ -130,9 +105,6 @@ impl SendWorker {
             }
             if stop {
                 return;
-            }
-            if fresh > 0 && burst.count_appended(fresh) {
-                std::thread::sleep(REST);
             }
         }
     }
