@@ -65,7 +65,8 @@ pub(super) fn wait_for_state(
         return Ok(());
     }
     let deadline = Instant::now() + timeout;
-    let seen = watch_receipts(global, &report_path("key=", key), deadline, |seen| {
+    let report = report_path("key=", key);
+    let seen = watch_receipts(global, (&report, recipients), deadline, |seen| {
         is_over(seen, recipients, wanted)
     })?;
     if let Some(refused) = seen.iter().find(|one| one.state == DeliveryState::Refused) {
@@ -90,7 +91,7 @@ pub(super) fn wait_for_state(
 /// Reads a report again and again until it is as wanted or the time is over. Returns the last one.
 fn watch_receipts(
     global: &GlobalOptions,
-    report: &str,
+    (report, recipients): (&str, usize),
     deadline: Instant,
     is_wanted: impl Fn(&[SentReceipt]) -> bool,
 ) -> Result<Vec<SentReceipt>, Failure> {
@@ -100,7 +101,10 @@ fn watch_receipts(
             loop {
                 let seen = read_receipts(tree, report)?;
                 let now = Instant::now();
-                if is_wanted(&seen) || now >= deadline || now >= round && is_waiting(&seen) {
+                if is_wanted(&seen)
+                    || now >= deadline
+                    || now >= round && is_waiting(&seen, recipients)
+                {
                     return Ok(seen);
                 }
                 sleep_until(deadline);
@@ -125,9 +129,9 @@ fn is_over(seen: &[SentReceipt], recipients: usize, wanted: DeliveryState) -> bo
         || seen.len() >= recipients.max(1) && seen.iter().all(|one| one.state >= wanted)
 }
 
-/// Returns true if the message may wait for its store.
-fn is_waiting(seen: &[SentReceipt]) -> bool {
-    seen.is_empty() || seen.iter().any(|one| one.state == DeliveryState::Waiting)
+/// Returns true if a message may wait for its store. One that its store lacks has no line.
+fn is_waiting(seen: &[SentReceipt], recipients: usize) -> bool {
+    seen.len() < recipients.max(1) || seen.iter().any(|one| one.state == DeliveryState::Waiting)
 }
 
 fn sleep_until(deadline: Instant) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap_complete::engine::ArgValueCompleter;
 use msgfs::model::{DeliveryState, Timestamp, encode_hex};
+use msgfs::outbox::draft::DraftParser;
 use msgfs::outbox::names;
 
 use super::access::{self, AccessPurpose, TreeAccess};
@@ -120,7 +121,7 @@ pub(crate) fn send_message(global: &GlobalOptions, args: &Args) -> Result<(), Fa
     let with_recipient = [to_line.as_bytes(), &draft].concat();
     let sent = access::with_tree(global, AccessPurpose::ACT, |tree| {
         let by_other_name = || (&other_name, tree.write(&other_name, &with_recipient));
-        let (name, written) = if !args.new && has_other_draft(tree, &name, &text) {
+        let (name, written) = if !args.new && has_other_draft(tree, &name, &draft) {
             by_other_name()
         } else {
             match tree.write(&name, &draft) {
@@ -156,12 +157,12 @@ pub(crate) fn send_message(global: &GlobalOptions, args: &Args) -> Result<(), Fa
 }
 
 /// Returns true if a draft with another text was refused under a name. A new one would take its place.
-fn has_other_draft(tree: &dyn TreeAccess, name: &str, text: &[u8]) -> bool {
+fn has_other_draft(tree: &dyn TreeAccess, name: &str, draft: &[u8]) -> bool {
     let mut kept = Vec::new();
     let is_there = tree.has_path(name) && tree.cat(name, &mut kept).is_ok();
-    let head = kept.trim_ascii_end().strip_suffix(text.trim_ascii_end());
-    let is_same = head.is_some_and(|head| matches!(head, b"" | b"\n") || head.ends_with(b"\n\n"));
-    is_there && !is_same
+    let parser = DraftParser::with_headers(["Task"]);
+    let body = |text: &[u8]| parser.parse(text).ok().map(|parsed| parsed.body);
+    is_there && body(&kept).is_none_or(|kept| Some(kept) != body(draft))
 }
 
 /// Returns a key that no other message has.

@@ -28,10 +28,10 @@ pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let deadline = Instant::now() + args.timeout;
     let names = loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        match access::with_tree(global, AccessPurpose::WAIT, |tree| tree.wait_for_mail(left)) {
+        let left = || deadline.saturating_duration_since(Instant::now());
+        match access::with_tree(global, AccessPurpose::WAIT, |tree| tree.wait_for_mail(left())) {
             // The mount has ended, and the stores can be followed without it.
-            Err(Failure::ServerGone) if !left.is_zero() => {}
+            Err(Failure::ServerGone) if !left().is_zero() => {}
             waited => break waited?,
         }
     };

@@ -180,6 +180,8 @@ impl MessageLink {
             Some(LinkRequest::Drop) => self.drop_waiting()?,
             None => return Ok(()),
         };
+        // The command reads the copy when its request is gone.
+        self.board.save_now();
         LinkRequest::remove(&self.folder)
     }
 

@@ -160,6 +160,10 @@ fn begin_thread(index: &Index, draft: &mut Draft, number: usize, id: &str) {
 /// Continues a thread of a store with the draft, unless the draft names another. People see and write ids without
 /// labels.
 fn continue_thread(index: &Index, draft: &mut Draft, number: usize, id: String) {
+    if draft.task.is_some() {
+        // The task is the thread.
+        return;
+    }
     let origins = index.stores().get(number).is_some_and(|s| s.properties().has_thread_labels());
     let same = |said: &String| origins && said == plain_thread_id(&id);
     if draft.thread.as_ref().is_none_or(same) {
@@ -432,12 +436,12 @@ fn find_named_message(
     if let Some(found) = find_by_id(tables, index, &id, draft, thread)? {
         return Ok(Some(found));
     }
-    let bare = id.rsplit_once('@').filter(|(_, place)| is_own_place(index, place));
-    if let Some((bare, _)) = bare
-        && let Some(found) = find_by_id(tables, index, bare, draft, thread)?
-    {
+    let is_own = |(bare, place): &(&str, &str)| !bare.is_empty() && is_own_place(index, place);
+    if let Some((bare, _)) = id.rsplit_once('@').filter(is_own) {
         draft.in_reply_to = Some(bare.to_owned());
-        return Ok(Some(found));
+        if let Some(found) = find_by_id(tables, index, bare, draft, thread)? {
+            return Ok(Some(found));
+        }
     }
     find_by_short_id(tables, index, draft, thread)
 }

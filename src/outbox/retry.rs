@@ -13,7 +13,8 @@ pub(super) struct DraftOutline {
     thread: Option<String>,
     /// The id of the answered message.
     answers: Option<String>,
-    /// The sizes of the files in bytes, in order; `None` if there are none, or one is gone. Stores change names.
+    /// The sizes of the files in bytes, in order and each once; `None` if a file is gone. Stores change names, and keep
+    /// equal files once.
     sizes: Option<Vec<u64>>,
     pub body: String,
 }
@@ -32,7 +33,7 @@ impl DraftOutline {
             subject: parsed.subject.clone(),
             thread: parsed.thread.clone(),
             answers: completed.in_reply_to.clone().filter(|_| states_answer),
-            sizes: sizes.filter(|sizes| !sizes.is_empty()).map(sorted),
+            sizes: sizes.map(sorted),
             body: completed.body.clone(),
         }
     }
@@ -73,13 +74,17 @@ impl DraftOutline {
             (Some(own), Some(other)) => plain_thread_id(own) != plain_thread_id(other),
             _ => false,
         };
+        let has_other_files = match (&self.sizes, &earlier.sizes) {
+            (Some(own), Some(other)) => !own.is_empty() && own != other,
+            _ => false,
+        };
         if self.subject.is_some() && subject(self) != subject(earlier) {
             Some("another subject")
         } else if differ(&self.thread, &earlier.thread) {
             Some("another thread")
         } else if differ(&self.answers, &earlier.answers) {
             Some("an answer to another message")
-        } else if self.sizes.is_some() && earlier.sizes.is_some() && self.sizes != earlier.sizes {
+        } else if has_other_files {
             Some("other files")
         } else {
             None
@@ -89,6 +94,7 @@ impl DraftOutline {
 
 fn sorted(mut sizes: Vec<u64>) -> Vec<u64> {
     sizes.sort_unstable();
+    sizes.dedup();
     sizes
 }
 
@@ -111,7 +117,7 @@ mod tests {
         DraftOutline {
             subject: subject.map(str::to_owned),
             thread: thread.map(str::to_owned),
-            sizes: Some(sizes.to_vec()).filter(|sizes| !sizes.is_empty()),
+            sizes: Some(sizes.to_vec()),
             ..DraftOutline::default()
         }
     }
@@ -134,5 +140,9 @@ mod tests {
         let unnamed = outline(None, None, &[]);
         let named = outline(Some("b"), None, &[]);
         assert_eq!(named.find_difference_of_drafts(&unnamed), Some("another subject"));
+        let with_files = outline(None, None, &[7]);
+        assert_eq!(with_files.find_difference_of_drafts(&unnamed), Some("other files"));
+        let gone = DraftOutline { sizes: None, ..with_files };
+        assert_eq!(gone.find_difference_of_drafts(&unnamed), None);
     }
 }

@@ -187,14 +187,14 @@ fn s1146_a_refused_text_stays() {
     for mounted in [false, true] {
         let bed = Bed::new();
         let m = mounted.then(|| bed.mount("bar"));
-        let out = bar(&bed, &["write", "outbox/bob"], "Priority: high\n\nto be mended\n");
+        let out = bar(&bed, &["write", "outbox/bob"], "Priority: high\n\nalso\n\nto be mended\n");
         assert!(!out.ok(), "{out:?}");
         let out = bar(&bed, &["send", "bob", "another text"], "");
         assert!(out.ok(), "{out:?}");
         // The end of a text is another text.
-        assert!(bar(&bed, &["send", "bob", "mended"], "").ok());
+        assert!(bar(&bed, &["send", "bob", "to be mended"], "").ok());
         assert!(bar(&bed, &["cat", "outbox/bob"], "").stdout.ends_with("to be mended\n"));
-        let out = bar(&bed, &["send", "bob", "to be mended"], "");
+        let out = bar(&bed, &["send", "bob", "also\n\nto be mended"], "");
         assert!(out.ok() && bar(&bed, &["ls", "outbox"], "").stdout.is_empty(), "{out:?}");
         assert_eq!(read_log(&bed.store, "bar").len(), 3);
         drop(m);
@@ -248,8 +248,10 @@ fn s1147_an_id_with_its_place() {
     assert!(bar(&bed, &["send", "carol", "--re", &id, "one"], "").ok());
     let out = bar(&bed, &["reply", &id, "two"], "");
     assert!(out.ok(), "{out:?}");
+    let short = format!("{}@samp", &r.id[..8]);
+    assert!(bar(&bed, &["send", "carol", "--re", &short, "three"], "").ok());
     let all = read_log(&bed.store, "bar");
-    assert_eq!(all.iter().map(|r| member(r, "body")).collect::<Vec<_>>(), ["one", "two"]);
+    assert_eq!(all.iter().map(|r| member(r, "body")).collect::<Vec<_>>(), ["one", "two", "three"]);
     assert!(all.iter().all(|answer| member(answer, "re") == r.id), "{all:?}");
 }
 

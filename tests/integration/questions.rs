@@ -520,3 +520,20 @@ fn s950_other_kinds() {
     soon("it arrives", || m.ls("inbox").len() == 1);
     assert!(m.ok(&format!("timeout 20 cat {path}.answer")).ends_with("\n\nhere it is\n"));
 }
+
+/// S702: an answer that a command could not print is unread.
+#[test]
+fn s702_an_answer_that_is_not_printed() {
+    let bed = bed();
+    let (m, foo) = (bed.mount("bar"), bed.mount("foo"));
+    let path = question(&m, "foo", "which port?");
+    reply(&foo, "which port?", "port 80");
+    soon("it arrives", || m.ls("inbox").len() == 1);
+    let program = crate::common::binary().display().to_string();
+    let cat = format!("{program} --me bar cat {path}.answer");
+    let out = bed.sh(&format!("{cat} > /dev/full"));
+    assert!(!out.ok() && out.stderr.contains("No space left"), "{out:?}");
+    assert_eq!(m.ls("inbox").len(), 1);
+    assert_eq!(body(&bed.sh(&cat)), "port 80\n");
+    m.inbox_becomes(&[]);
+}

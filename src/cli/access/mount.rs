@@ -19,8 +19,8 @@ use super::super::context::CommandContext;
 use super::super::failure::{Failure, format_io_error};
 use super::super::progress::show_search_progress;
 use super::{
-    PAUSE, SocketAccess, TreeAccess, read_search_report, resolve_move_target, split_path,
-    suggest_listing,
+    PAUSE, SocketAccess, TreeAccess, is_marking_path, read_search_report, resolve_move_target,
+    split_path, suggest_listing,
 };
 
 /// The longest name of a file, in bytes.
@@ -107,14 +107,13 @@ impl TreeAccess for MountAccess {
         Ok(all)
     }
 
-    /// Reads a message of `inbox/` or `.next` through the socket, over which the mount learns what was printed. A file
-    /// would be marked although nobody got its text.
+    /// Reads a file that marks through the socket, over which the mount learns what was printed. A file would be marked
+    /// although nobody got its text.
     fn cat(&self, path: &str, out: &mut dyn Write) -> Result<(), Failure> {
-        let is_next = path == ".next";
-        if is_next || path.starts_with("inbox/") {
-            // The kernel interrupts this wait, and the mount would not notice the end of a command that waits at the
-            // socket.
-            if is_next {
+        if is_marking_path(path) {
+            // The kernel interrupts this wait. The mount does not notice the end of a command that waits at the socket,
+            // so there is little to wait for there.
+            if path == ".next" {
                 let unread = read_names(&self.full_path(".wait"));
                 if unread.map_err(|e| failure_from_errno(path, &e))?.is_empty() {
                     return Ok(());

@@ -343,13 +343,10 @@ fn check_headers(draft: &Draft) -> Result<(), StoreError> {
     ];
     refuse_headers("a message of AMP/1.0", &lines)?;
     match (&draft.task, draft.thread.as_deref().map(plain_thread_id)) {
-        // An answer has the thread of the place where it was written.
-        (Some(task), Some(thread)) if task != thread && !draft.is_reply => {
-            Err(StoreError::Invalid(format!(
-                "Thread: the thread of a message of AMP/1.0 is its task, and Task says {:?}; remove one of the two lines",
-                sanitize_line(task)
-            )))
-        }
+        (Some(task), Some(thread)) if task != thread => Err(StoreError::Invalid(format!(
+            "Thread: the thread of a message of AMP/1.0 is its task, and Task says {:?}; remove one of the two lines",
+            sanitize_line(task)
+        ))),
         _ => Ok(()),
     }
 }
