@@ -554,6 +554,8 @@ fn s1092_a_command_sends_beside_a_composing_folder() {
         let out = bed.msgfs_out(&[&["--me", "bar"], send].concat());
         assert!(out.ok(), "{out:?}");
     }
+    // A message is in its store once `sent/` was listed.
+    m.ok("ls sent/* > /dev/null");
     assert_eq!(samp::bodies(&bed.store, "bar"), ["one", "two"]);
     assert_eq!(m.ls("outbox/bob"), ["plan.txt"]);
 }
