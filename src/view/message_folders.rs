@@ -135,7 +135,7 @@ fn list_day(
 /// Returns messages of a day that are in the index and wait for a recipient or a link, or are answers with a warning. A
 /// record with a warning counts for the record that is shown.
 fn find_warned(tree: &Tree, day: Day) -> HashSet<MsgIx> {
-    let mut waiting: HashSet<MsgIx> =
+    let mut warned: HashSet<MsgIx> =
         tree.pending.list_undelivered().into_iter().map(|(ix, _)| ix).collect();
     if tree.pending.may_have_own_warning() {
         let of_day = |tables: &IndexTables, list: &[MsgIx]| {
@@ -143,11 +143,11 @@ fn find_warned(tree: &Tree, day: Day) -> HashSet<MsgIx> {
             entries.map(|ix| (*ix, *tables.messages.entry(*ix))).collect::<Vec<_>>()
         };
         let entries = with_day_list(tree, MessageFolder::Sent, of_day);
-        let warned = |(_, entry): &(MsgIx, IndexEntry)| tree.pending.has_own_warning(entry);
-        waiting.extend(entries.into_iter().filter(warned).map(|(ix, _)| ix));
+        let has_own = |(_, entry): &(MsgIx, IndexEntry)| tree.pending.has_own_warning(entry);
+        warned.extend(entries.into_iter().filter(has_own).map(|(ix, _)| ix));
     }
     let tables = tree.index.read();
-    waiting.into_iter().map(|ix| tables.messages.find_original(ix).unwrap_or(ix)).collect()
+    warned.into_iter().map(|ix| tables.messages.find_original(ix).unwrap_or(ix)).collect()
 }
 
 /// Returns the time of the newest message in `archive/` or `sent/`.

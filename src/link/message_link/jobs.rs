@@ -110,7 +110,7 @@ impl MessageLink {
                 is_interrupted = true;
             }
             if own {
-                // What comes meanwhile shares the next sync, and leaves the disk to the others.
+                // The outcomes that come meanwhile share the next sync. Others have the disk until then.
                 std::thread::sleep((spent * 3).min(GATHER_AT_MOST));
                 self.wait_for_call(seen, copy_due.min(WATCHED));
             } else {

@@ -5,8 +5,7 @@
 //!   finds what is new, changed, or gone.
 //! - `scan` reads changed files, on all cores, and reports them. It waits for unfinished files.
 //! - `table` holds every file ever seen, and saves them. `copies` finds the files with one id, and `qualifier_log` keeps
-//!   which message had an id first. `tamper_log` finds
-//!   files that held a verified message and hold something else now.
+//!   which message had an id first. `tamper_log` finds files that held a verified message and hold something else now.
 //! - `store` is the part of the engine that such stores have alone. `open` opens one file by its number.
 //!   `folder` has the folders into which new files are put. `unread` counts unread messages. `raw` lists `raw/`, `watch` names the folders to watch, and `visit` is the walk of `msgfs check`.
 //!
