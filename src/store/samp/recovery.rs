@@ -269,7 +269,9 @@ impl StoreUpkeep for SampStore {
             return true;
         }
         let path = self.dir().join(alias::log_name(self.me()));
-        Stamp::from_path(&path).ok().flatten() != guarded.known.lock().log
+        // An append holds the lock until it has noted the new stamp.
+        let known = guarded.known.lock();
+        Stamp::from_path(&path).ok().flatten() != known.log
     }
 
     fn recover_lines(&self, mine: Option<&PublicKey>) -> Result<bool, StoreError> {
@@ -312,9 +314,9 @@ impl StoreUpkeep for SampStore {
     }
 }
 
-/// Opens my log; `None` where there is none.
+/// Opens my log for reading; `None` where there is none. Watchers would see the close of a log that was open for writing.
 fn open_own_log(log: &LogPath<'_>) -> io::Result<(Option<File>, Stamp)> {
-    match log.open(false) {
+    match confined::open_file(log.dir, log.name) {
         Ok(file) => {
             let stamp = Stamp::from_file(&file)?;
             Ok((Some(file), stamp))
@@ -347,10 +349,12 @@ fn restore_lost_lines(
     let of_state = |e| guarded.state_error(e);
     let mut back = HashSet::new();
     loop {
-        let (file, stamp) = open_own_log(log).map_err(failed)?;
-        if file.is_some() && known.log == Some(stamp) {
+        let unchanged =
+            |known| confined::stat(log.dir, log.name).is_ok_and(|(_, now)| now == known);
+        if known.log.is_some_and(unchanged) {
             return Ok(back);
         }
+        let (file, stamp) = open_own_log(log).map_err(failed)?;
         let mine = known.last_line.filter(|_| known.backup.is_unchanged());
         if let (Some(last), Some(file)) = (mine, &file)
             && last.is_in(file).map_err(failed)?
