@@ -79,6 +79,9 @@ pub struct StoreProperties {
     /// True if an append may be made again and then only does what is still missing. Else a message counts as appended
     /// when the index has it as mine.
     pub can_repeat_appends: bool,
+    /// True if its programs lock a thread while they append to it. A message then waits behind the earlier ones of its
+    /// thread; elsewhere a message that cannot be appended delays no other one.
+    pub locks_threads: bool,
     /// The rule for the names and sizes of files that a message can carry; `None` if it carries none at all.
     pub attachment_rule: Option<AttachmentRule>,
     /// A function that returns the part of a record that must stay as it was verified, if the format's programs may
@@ -114,6 +117,7 @@ impl StoreProperties {
             default_recipient: None,
             recipient_in: None,
             can_repeat_appends: true,
+            locks_threads: false,
             attachment_rule: None,
             signed_text: None,
             state: spec.state.clone(),

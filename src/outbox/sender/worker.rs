@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::super::find_store;
 use super::super::spool::SpoolParcel;
-use super::super::thread_backoff::ThreadBackoff;
+use super::super::thread_backoff::{BackoffKey, ThreadBackoff};
 use super::{SendContext, SendJob, SenderCommand, SenderShared, StuckJob};
 use crate::index::Index;
 use crate::model::Timestamp;
@@ -297,17 +297,18 @@ impl SendWorker {
             }
             return Ok(());
         }
-        if let Some((due, why)) = busy.paused_until(parcel, Instant::now()) {
+        let thread = BackoffKey::new(parcel, store.properties());
+        if let Some((due, why)) = busy.paused_until(&thread, Instant::now()) {
             return Err(AppendFailure { text: why.to_owned(), due, busy: true });
         }
         let outgoing = store.require_folder().and_then(|()| store.require_appender());
         match outgoing.and_then(|store| store.append_record(&parcel.message)) {
             Err(StoreError::Busy(text)) => {
-                let due = busy.note_locked(parcel, Instant::now(), &text);
+                let due = busy.note_locked(thread, Instant::now(), &text);
                 Err(AppendFailure { text, due, busy: true })
             }
             done => {
-                busy.clear_pause(parcel);
+                busy.clear_pause(&thread);
                 done?;
                 touched.insert(number);
                 Ok(())

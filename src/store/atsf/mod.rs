@@ -237,6 +237,7 @@ impl LineFormat for AtsfFormat {
             threads: ThreadIds::Labels,
             answers: AnswerScheme::Untold,
             uses_roles: true,
+            locks_threads: true,
             default_recipient: Some(default_recipient(me)),
             // The mount limits the sizes of files.
             attachment_rule: Some(|_| Ok(())),

@@ -92,6 +92,7 @@ impl Ssot {
             }),
             max_body: envelope::FILE_BYTES as u64,
             headers: &["Task"],
+            locks_threads: true,
             recipient_in: Some(send::parse_recipient),
             ..StoreProperties::new(spec, role.as_str(), &spec.dir)
         };

@@ -65,6 +65,7 @@ impl Memory {
             default_recipient: of.whom,
             recipient_in: of.whole.then_some(recipient_in),
             can_repeat_appends: true,
+            locks_threads: true,
             attachment_rule: (!of.text_only).then_some(carries),
             signed_text: None,
             state: None,

@@ -79,8 +79,8 @@ fn s807_sendmail() {
     let calls = fs::read_to_string(&log).unwrap();
     assert_eq!(calls, "-i -f anna@example.org -- eve@x.example\n".repeat(3));
     assert!(fs::read_to_string(bed.path("log.mail")).unwrap().ends_with("\n\nhello\n"));
-    m.ok("printf 'To: hang@x.example\\n\\nslow\\n' > outbox/y");
-    m.ok("printf 'To: bob@localhost\\n\\nfast\\n' > outbox/z");
+    m.ok("printf 'To: hang@x.example\\nThread: t\\n\\nslow\\n' > outbox/y");
+    m.ok("printf 'To: bob@localhost\\nThread: t\\n\\nfast\\n' > outbox/z");
     soon("other mail goes", || place.names("bob/new").len() == 1);
     m.ok("printf 'To: gone@x.example\\n\\nlost\\n' > outbox/w");
     soon("the reason is told", || m.sh("cat status.txt").stdout.contains("no such user"));
