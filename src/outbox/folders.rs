@@ -32,6 +32,8 @@ pub const BODY: &str = "body";
 /// The time without a close in the folder after which its message is sent. Copy programs open one file after the other,
 /// and the text need not be the last.
 const QUIET: Duration = Duration::from_secs(1);
+/// The file in a folder with the ids of the messages that were made of it.
+const SENT_AS: &str = "sent-as";
 
 /// A file of a composing folder.
 #[derive(Debug)]
@@ -110,6 +112,19 @@ fn touch(path: &Path) -> io::Result<()> {
     OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path).map(drop)
 }
 
+/// Removes a folder. The note that it was sent goes last: without it, the next process would send the rest again.
+fn remove_sent_folder(dir: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        match entry.file_type()?.is_dir() {
+            true => std::fs::remove_dir_all(entry.path())?,
+            false if entry.file_name() != SENT_AS => std::fs::remove_file(entry.path())?,
+            false => {}
+        }
+    }
+    std::fs::remove_dir_all(dir)
+}
+
 fn remove_if_exists(path: &Path) -> io::Result<()> {
     match std::fs::remove_file(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -135,10 +150,10 @@ impl ComposeFolders {
             let number = entry.file_name().to_str().and_then(|n| n.parse::<u64>().ok());
             let Some(number) = number else { continue };
             state.next = state.next.max(number);
-            let sent = std::fs::read_to_string(entry.path().join("sent-as")).unwrap_or_default();
+            let sent = std::fs::read_to_string(entry.path().join(SENT_AS)).unwrap_or_default();
             if sent.lines().any(|id| spooled.contains(id)) {
                 if !looks {
-                    std::fs::remove_dir_all(entry.path())?;
+                    remove_sent_folder(&entry.path())?;
                 }
                 continue;
             }
@@ -231,7 +246,7 @@ impl ComposeFolders {
     /// Removes the contents of a folder from the disk.
     pub fn delete_from_disk(&self, name: &str) {
         let Some(dir) = self.read_folder(name, |folder| folder.dir.clone()) else { return };
-        let removed = std::fs::remove_dir_all(&dir).and_then(|()| match self.durability {
+        let removed = remove_sent_folder(&dir).and_then(|()| match self.durability {
             Durability::Fsync => fs::sync_dir(&self.dir),
             Durability::None => Ok(()),
         });
@@ -434,7 +449,7 @@ impl ComposeFolders {
     pub fn note_sent_ids(&self, name: &str, ids: &[&str]) -> Result<(), OutboxError> {
         let dir =
             self.read_folder(name, |folder| folder.dir.clone()).ok_or(OutboxError::NotFound)?;
-        atomic_file::write_atomic(&dir.join("sent-as"), ids.join("\n").as_bytes(), 0o600)
+        atomic_file::write_atomic(&dir.join(SENT_AS), ids.join("\n").as_bytes(), 0o600)
             .map_err(save_error)
     }
 
