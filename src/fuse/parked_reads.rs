@@ -90,7 +90,7 @@ fn answer_ready(
     look: bool,
 ) -> Vec<(ParkedRead, Option<Instant>)> {
     let mut left = Vec::new();
-    // Targets without data; no other read of the same target has any.
+    // Targets without data for any read.
     let mut dry = Vec::new();
     for (read, until) in waiting {
         if look && has_pending_signal(read.pid) {
@@ -112,7 +112,7 @@ fn answer_ready(
                 reply_with_data(tree, read);
             }
             Ok(false) => {
-                if !is_dry && read.target != WaitTarget::Arrivals {
+                if !is_dry && !read.target.depends_on_reader() {
                     dry.push(read.target);
                 }
                 left.push((read, until));

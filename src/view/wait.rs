@@ -190,8 +190,7 @@ impl WaitView {
     }
 }
 
-/// The event that the reads of a file wait for. If it has not happened for one of them, it has not for the
-/// others.
+/// The event that the reads of a file wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitTarget {
     /// Any unread message: `.wait`.
@@ -202,6 +201,14 @@ pub enum WaitTarget {
     Answer(MsgIx),
     /// New messages, for each reader separately and without end: `.watch`.
     Arrivals,
+}
+
+impl WaitTarget {
+    /// Returns true if one read can have data while another read of this target has none. An answer that somebody read
+    /// counts again for those who opened `.answer` later.
+    pub fn depends_on_reader(self) -> bool {
+        matches!(self, Self::Answer(_) | Self::Arrivals)
+    }
 }
 
 /// The content for which an open file waits.
