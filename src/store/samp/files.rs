@@ -21,6 +21,8 @@ use crate::store::{Location, StoreError};
 pub(super) const MAX_RECORD_WITH_FILES: u64 = 1_047_552;
 /// The most bytes of files that stay in memory after they were read.
 const MAX_CACHED: u64 = 2 << 20;
+/// The most files of a record that are shown. No record with the bytes of files has room for more.
+const MOST_FILES: usize = 16_384;
 /// The reason for a file without its bytes.
 const DATA_MISSING: &str = "data missing";
 /// The name of a file without a name.
@@ -115,21 +117,23 @@ pub(super) fn find_list(value: Option<JsonValue<'_>>) -> Option<&str> {
     (!inner.trim_ascii().is_empty()).then_some(list)
 }
 
-/// Returns the entries of a list; `None` if the text is no list. An entry of another type has no members.
+/// Returns the entries of a list, at most the first [`MOST_FILES`]; `None` if the text is no list. An entry of another
+/// type has no members.
 pub fn parse_list(list: &str) -> Option<Vec<ListedSampFile<'_>>> {
     let mut files: Vec<ListedSampFile<'_>> = Vec::new();
-    let (mut depth, mut is_list) = (0usize, false);
+    let (mut depth, mut is_list, mut count) = (0usize, false, 0usize);
     let mut key: Option<Cow<'_, str>> = None;
     json::walk_value(list, |event| match event {
         JsonEvent::ObjectStart | JsonEvent::ArrayStart => {
             match depth {
                 0 => is_list = matches!(event, JsonEvent::ArrayStart),
                 1 => {
-                    files.push(ListedSampFile::default());
+                    count += 1;
+                    files.resize_with(count.min(MOST_FILES), ListedSampFile::default);
                     key = None;
                 }
                 2 => {
-                    if let (Some(file), Some(key)) = (files.last_mut(), key.take()) {
+                    if let (Some(file), Some(key)) = (files.get_mut(count - 1), key.take()) {
                         file.set_member(&key, JsonValue::Null);
                     }
                 }
@@ -139,9 +143,12 @@ pub fn parse_list(list: &str) -> Option<Vec<ListedSampFile<'_>>> {
         }
         JsonEvent::ObjectEnd | JsonEvent::ArrayEnd => depth -= 1,
         JsonEvent::Key(text) if depth == 2 => key = Some(text.to_text()),
-        JsonEvent::Scalar(_) if depth == 1 => files.push(ListedSampFile::default()),
+        JsonEvent::Scalar(_) if depth == 1 => {
+            count += 1;
+            files.resize_with(count.min(MOST_FILES), ListedSampFile::default);
+        }
         JsonEvent::Scalar(value) if depth == 2 => {
-            if let (Some(file), Some(key)) = (files.last_mut(), key.take()) {
+            if let (Some(file), Some(key)) = (files.get_mut(count - 1), key.take()) {
                 file.set_member(&key, value);
             }
         }
@@ -226,6 +233,11 @@ pub(super) fn preview_files(parsed: &SampRecord<'_>) -> Vec<Attachment> {
 /// Returns a sentence that says why a list of files is not sound.
 pub(super) fn find_list_fault(list: &str) -> Option<String> {
     let listed = parse_list(list)?;
+    if listed.len() >= MOST_FILES {
+        return Some(format!(
+            "the member \"files\" lists {MOST_FILES} files or more; the others are not shown"
+        ));
+    }
     let fault = |file: &ListedSampFile<'_>| match (&file.name, file.size, &file.sha256) {
         (None, ..) => Some("has no name"),
         (_, None, _) => Some("has no size"),

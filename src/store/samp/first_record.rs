@@ -36,7 +36,7 @@ pub(super) fn find_first_record(
     let others = between.saturating_mul(u64::from(at.len) + DIFFERENCE);
     let window = others.saturating_add(data + SLACK).min(MAX_WINDOW);
 
-    let wanted = WantedRecord { id: parsed.id_for_recipient(first), to: first, from: &parsed.from };
+    let wanted = WantedRecord { id: parsed.recipient_ids()(first), to: first, from: &parsed.from };
     let file = store.open_source(at.source).ok()?;
     let begin = at.offset.saturating_sub(window);
     let before = read_range(&file, begin, (at.offset - begin) as usize).ok()?;
@@ -91,7 +91,7 @@ impl WantedRecord<'_> {
         let is_it = parsed.from == self.from
             && parsed.to == self.to
             && parsed.files.is_some()
-            && parsed.id_for_recipient(self.to) == self.id;
+            && parsed.recipient_ids()(self.to) == self.id;
         is_it.then(|| line.into_owned())
     }
 }

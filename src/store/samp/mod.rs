@@ -278,8 +278,11 @@ impl LineFormat for Samp {
         let mut message = make_message(&parsed);
         message.attachments = files.iter().map(|file| file.shown.clone()).collect();
         let claim = if parsed.has_sig { record::parse_claim(text) } else { None };
-        let several = parsed.rcpt.iter().filter(|_| parsed.rcpt.len() > 1);
-        let further_ids = several.map(|to| parsed.id_for_recipient(to)).collect();
+        // Answers are looked for to messages of mine only.
+        let is_asked = parsed.rcpt.len() > 1 && parsed.from == store.me();
+        let recipients = if is_asked { &parsed.rcpt[..] } else { &[] };
+        let id_for = parsed.recipient_ids();
+        let further_ids = recipients.iter().map(|to| id_for(to)).collect();
         Ok(Record { message, claim, further_ids, ..Record::default() })
     }
 

@@ -123,7 +123,7 @@ impl RecordTexts<'_> {
         Some(if parsed.to == one.to {
             parsed.id.into_owned()
         } else {
-            parsed.id_for_recipient(one.to)
+            parsed.recipient_ids()(one.to)
         })
     }
 }

@@ -6,6 +6,7 @@ use std::num::NonZeroU64;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use sha2::{Digest as _, Sha256};
 
 use super::alias::is_valid_alias;
 use super::files::{self, NewSampFile};
@@ -96,11 +97,22 @@ impl<'a> SampRecord<'a> {
         if self.rcpt.is_empty() { vec![self.to.to_string()] } else { self.rcpt.clone() }
     }
 
-    /// Returns the id of the record of the same message to another recipient.
-    pub fn id_for_recipient(&self, to: &str) -> String {
-        let (time, body) = (self.time(), self.body_text());
-        let (from, thread) = (self.from.as_ref(), self.thread.as_ref());
-        NewSampRecord { time, from, to, thread, body: &body, ..NewSampRecord::default() }.id()
+    /// Returns a function that returns the id of the record of the same message to a recipient.
+    pub fn recipient_ids(&self) -> impl Fn(&str) -> String {
+        let (body, secs) = (pytext::to_nfc(&self.body_text()).into_owned(), self.secs);
+        let start = [("body", &*body), ("from", &self.from), ("thread", &self.thread)];
+        let mut text = String::with_capacity(body.len() + 128);
+        push_object(&mut text, &start.map(|(key, text)| (key, SampValue::Text(text))), COMPACT);
+        text.pop();
+        // All records begin alike, and the body can be long.
+        let hash = Sha256::new_with_prefix(text);
+        move |to| {
+            let mut end = String::new();
+            let members = [("to", SampValue::Text(to)), ("ts", SampValue::Number(secs))];
+            push_object(&mut end, &members, COMPACT);
+            end.replace_range(..1, ",");
+            RecordId::from_hash(hash.clone().chain_update(end)).as_str().to_owned()
+        }
     }
 
     /// Returns the values that the record, which stands on this line, has in common with those to the other recipients.

@@ -41,10 +41,14 @@ pub struct RecordId([u8; 16]);
 impl RecordId {
     /// Returns the id of this canonical JSON.
     pub fn from_canonical(canonical: &str) -> Self {
+        Self::from_hash(Sha256::new_with_prefix(canonical.as_bytes()))
+    }
+
+    /// Returns the id of the canonical JSON that was hashed.
+    pub fn from_hash(hash: Sha256) -> Self {
         const HEX: &[u8; 16] = b"0123456789abcdef";
-        let digest = Sha256::digest(canonical.as_bytes());
         let mut id = [0; 16];
-        for (pair, byte) in id.as_chunks_mut::<2>().0.iter_mut().zip(digest) {
+        for (pair, byte) in id.as_chunks_mut::<2>().0.iter_mut().zip(hash.finalize()) {
             *pair = [byte >> 4, byte & 0xf]
                 .map(|nibble| HEX.get(usize::from(nibble)).copied().unwrap_or(b'0'));
         }

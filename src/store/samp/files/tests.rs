@@ -82,6 +82,16 @@ fn shown(message: &Message) -> Vec<String> {
 }
 
 #[test]
+fn a_list_that_is_too_long_is_cut() {
+    let file = format!("{{\"name\":\"a\",\"size\":1}}{}", ",0".repeat(MOST_FILES - 2));
+    let list = format!("[{file},{{\"name\":\"last\"}},{{\"name\":\"left out\"}},0]");
+    let listed = parse_list(&list).unwrap();
+    let names = [&listed[0], &listed[MOST_FILES - 1]].map(|file| file.name.as_deref());
+    assert_eq!((listed.len(), names), (MOST_FILES, [Some("a"), Some("last")]));
+    assert!(find_list_fault(&list).unwrap().contains("not shown"));
+}
+
+#[test]
 fn the_first_record_has_the_bytes_and_all_others_the_list() {
     let rcpt = ["bob", "bar", "carol"];
     let files = [new_file("agenda.md", b"one\ntwo\n"), new_file("empty", b"")];

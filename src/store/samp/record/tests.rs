@@ -386,6 +386,18 @@ fn all_records_of_a_message_have_the_id_of_the_first() {
 }
 
 #[test]
+fn each_record_tells_the_ids_of_the_others() {
+    let names = ["bob", "carol", "dave"];
+    let lines = lines_to(&names, Some("s"));
+    let parsed: Vec<_> =
+        lines.iter().map(|line| parse(line, &mut SampScratch::default()).unwrap()).collect();
+    for record in &parsed {
+        let told = names.map(record.recipient_ids());
+        assert!(told.iter().zip(&parsed).all(|(id, other)| *id == other.id), "{told:?}");
+    }
+}
+
+#[test]
 fn a_list_that_is_none_says_nothing() {
     let good = &lines_to(&["bob", "carol"], None)[1];
     assert!(key_of(good).is_some());
