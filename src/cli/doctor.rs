@@ -209,12 +209,14 @@ fn find_foreign_keys(context: &CommandContext, stores: &[Arc<dyn Store>]) -> Vec
     let Ok(keyring) = Keyring::open_read_only(&context.paths.keyring_file()) else {
         return Vec::new();
     };
-    let told = |store: &Arc<dyn Store>| {
-        let other = keyring.refused_key(store.me()).filter(|_| !store.properties().uses_roles)?;
-        let own = store.facets().keys.is_none();
-        Some(DoctorProblem::warning(identity::describe_other_own_key(store.me(), other, own)))
+    let having_keys = stores.iter().filter(|store| !store.properties().uses_roles);
+    let mine =
+        having_keys.flat_map(|store| store.properties().my_addresses().map(move |me| (store, me)));
+    let told = |(store, me): (&Arc<dyn Store>, &str)| {
+        let (other, own) = (keyring.refused_key(me)?, store.facets().keys.is_none());
+        Some(DoctorProblem::warning(identity::describe_other_own_key(me, other, own)))
     };
-    let mut out: Vec<DoctorProblem> = stores.iter().filter_map(told).collect();
+    let mut out: Vec<DoctorProblem> = mine.filter_map(told).collect();
     out.dedup();
     out
 }

@@ -402,7 +402,7 @@ impl Index {
             keyring: &self.keyring,
             unsigned: self.settings.unsigned,
             store: store.name(),
-            me: store.me(),
+            mine: store.properties().my_addresses().collect(),
             my_key: self.my_key(number),
             roles: store.properties().uses_roles,
         }
@@ -593,7 +593,8 @@ fn snapshot_fingerprint(stores: &[Arc<dyn Store>], settings: &IndexSettings) -> 
     let mut text = settings.unsigned.to_string();
     for s in stores {
         let (roles, dir) = (s.properties().uses_roles, s.dir().display());
-        let _ = write!(text, "|{}|{}|{dir}|{}|{roles}", s.kind(), s.name(), s.me());
+        let mine = s.properties().my_addresses().collect::<Vec<_>>().join(",");
+        let _ = write!(text, "|{}|{}|{dir}|{mine}|{roles}", s.kind(), s.name());
     }
     text
 }

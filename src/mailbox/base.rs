@@ -289,7 +289,7 @@ fn open_keyring(
     Ok(Arc::new(keyring))
 }
 
-/// Returns my public key in each store. Unless the mailbox is read-only, each key is pinned to my address there
+/// Returns my public key in each store. Unless the mailbox is read-only, each key is pinned to my addresses there
 /// before anything is read. A store without a usable key can still be read, and sending to it reports the
 /// reason.
 pub(super) fn collect_store_keys(

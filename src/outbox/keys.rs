@@ -15,7 +15,7 @@ use crate::store::{Signer as _, Store, StoreError};
 /// A function that reads the mount's own key, or returns why it cannot be used.
 type OwnKeyReader = Box<dyn Fn(&SignerRegistry) -> Result<Seed, KeyError> + Send + Sync>;
 
-/// The signing keys of the stores, each pinned to my address in its store.
+/// The signing keys of the stores, each pinned to my addresses in its store.
 ///
 /// Key files are read every time, because a person may take one away, put it back or replace it. The key pair made from
 /// the seed is expensive and is cached.
@@ -115,7 +115,7 @@ impl SigningKeys {
         }
     }
 
-    /// Returns the key like [`SigningKeys::key_for_store`], and pins it to my address in the store before it returns,
+    /// Returns the key like [`SigningKeys::key_for_store`], and pins it to my addresses in the store before it returns,
     /// so that no forged message from me can be the first to pin another.
     ///
     /// # Errors
@@ -124,9 +124,12 @@ impl SigningKeys {
         let identity = self.key_for_store(store)?;
         let key = identity.public_key();
         // A role is not an identity: its next holder has another key.
-        let pins = !store.me().is_empty() && !store.properties().uses_roles;
-        if pins && !self.keyring.pinned_keys(store.me()).contains(&key) {
-            self.keyring.trust_key(store.me(), Some(key)).map_err(pin_error)?;
+        let pins = !store.properties().uses_roles;
+        let mine = store.properties().my_addresses().filter(|me| pins && !me.is_empty());
+        for me in mine {
+            if !self.keyring.pinned_keys(me).contains(&key) {
+                self.keyring.trust_key(me, Some(key)).map_err(pin_error)?;
+            }
         }
         Ok(identity)
     }

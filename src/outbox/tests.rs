@@ -17,6 +17,7 @@ const SEED: [u8; 32] = [7; 32];
 struct Bed {
     root: tempfile::TempDir,
     memory: Arc<Memory>,
+    groups: RecipientGroups,
 }
 
 /// Returns a store of names at providers.
@@ -29,7 +30,7 @@ impl Bed {
     fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("state")).unwrap();
-        Self { root, memory: memory(Folder::default()) }
+        Self { root, memory: memory(Folder::default()), groups: RecipientGroups::new() }
     }
 
     fn path(&self, name: &str) -> std::path::PathBuf {
@@ -68,7 +69,7 @@ impl Bed {
             durability: Durability::None,
             max_message: 1 << 20,
             unknown_recipient: UnknownRecipient::Accept,
-            groups: BTreeMap::default(),
+            groups: self.groups.clone(),
         };
         let used = SignerRegistry::open(&state.join("signers.json"), false);
         let own = move |_: &SignerRegistry| {
@@ -618,6 +619,7 @@ fn check_name(stores: &[Arc<dyn Store>], name: &str) -> bool {
     super::route::is_well_formed(stores, name)
 }
 
+mod addresses;
 mod folders;
 mod kinds;
 mod release;

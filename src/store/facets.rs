@@ -67,6 +67,12 @@ impl dyn Store + '_ {
         self.facets().appender.map_or_else(|| address.to_owned(), |o| o.canonical_address(address))
     }
 
+    /// Returns true if an address is one of mine, in any spelling of this store.
+    pub fn is_my_address(&self, address: &str) -> bool {
+        let address = self.canonical_address(address);
+        self.properties().my_addresses().any(|mine| self.canonical_address(mine) == address)
+    }
+
     /// Returns how well a recipient's name fits this store; see [`MessageAppender::address_fit`].
     pub fn address_fit(&self, address: &str) -> AddressFit {
         self.facets().appender.map_or(AddressFit::No, |o| o.address_fit(address))

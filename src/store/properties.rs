@@ -52,6 +52,8 @@ pub struct StoreProperties {
     pub name: String,
     /// The address by which it knows me.
     pub me: String,
+    /// Further addresses of mine. I send from none of them.
+    pub further_addresses: Vec<String>,
     /// Its folder.
     pub dir: PathBuf,
     /// The way in which it tells threads apart.
@@ -105,6 +107,7 @@ impl StoreProperties {
             kind: spec.kind,
             name: spec.name.clone(),
             me: me.into(),
+            further_addresses: Vec::new(),
             dir: dir.into(),
             threads: ThreadScheme::Ids,
             answers: AnswerScheme::default(),
@@ -122,6 +125,11 @@ impl StoreProperties {
             signed_text: None,
             state: spec.state.clone(),
         }
+    }
+
+    /// Returns all my addresses, the one from which I send first.
+    pub fn my_addresses(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&self.me).chain(&self.further_addresses).map(String::as_str)
     }
 
     /// Returns true if reply links make the threads.

@@ -18,8 +18,8 @@ pub(in crate::index) struct TrustJudge<'a> {
     pub keyring: &'a Keyring,
     pub unsigned: Unsigned,
     pub store: &'a str,
-    /// My address in the store.
-    pub me: &'a str,
+    /// My addresses in the store.
+    pub mine: Vec<&'a str>,
     /// The key that signs what I send there.
     pub my_key: Option<PublicKey>,
     /// True if its addresses are roles
@@ -88,7 +88,7 @@ impl TrustJudge<'_> {
     }
 
     fn is_mine(&self, message: TrustQuery<'_>, claim: &SignatureClaim) -> bool {
-        let says_so = message.from_me || message.from == self.me;
+        let says_so = message.from_me || self.mine.contains(&message.from);
         says_so && self.my_key.is_some_and(|key| verify::verify_claim(&key, claim))
     }
 
@@ -172,13 +172,12 @@ impl Index {
     /// Describes each store in which another key than mine signs messages under my name, with the remedy.
     pub fn describe_others_as_me(&self) -> Vec<String> {
         let mut out: Vec<String> = Vec::new();
-        for (number, store) in self.stores().iter().enumerate() {
-            let me = store.me();
-            let Some(other) =
-                self.keyring.refused_key(me).filter(|_| !store.properties().uses_roles)
-            else {
-                continue;
-            };
+        let stores = self.stores().iter().enumerate();
+        let mine = stores.filter(|(_, store)| !store.properties().uses_roles).flat_map(
+            |(number, store)| store.properties().my_addresses().map(move |me| (number, store, me)),
+        );
+        for (number, store, me) in mine {
+            let Some(other) = self.keyring.refused_key(me) else { continue };
             let is_there = {
                 let IndexTables { messages, trust, .. } = &*self.tables.read();
                 let mut rejected = trust.rejects().filter_map(|(_, r)| r.message);

@@ -73,6 +73,7 @@ impl MaildirStore {
         }
         let me = settings.me.first().unwrap_or(&spec.me).clone();
         let properties = StoreProperties {
+            further_addresses: settings.me.iter().skip(1).cloned().collect(),
             max_body: MAX_BODY,
             attachment_rule: Some(send::check_attachments),
             threads: ThreadScheme::Joined,

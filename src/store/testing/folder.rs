@@ -51,6 +51,8 @@ pub struct Folder {
     pub versions: u64,
     /// The address of its owner.
     pub me: String,
+    /// Further addresses of its owner.
+    pub further_addresses: Vec<String>,
     /// The marks that were written, and the answer to them.
     pub told: Vec<(u32, bool)>,
     pub answer: MarkBehavior,

@@ -53,6 +53,7 @@ impl Memory {
             kind: Kind::Amp,
             name: name.to_owned(),
             me: me.to_owned(),
+            further_addresses: of.further_addresses.clone(),
             dir: "/memory".into(),
             threads,
             answers: AnswerScheme::default(),

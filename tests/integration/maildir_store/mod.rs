@@ -1,5 +1,6 @@
 //! A Maildir as a store, with the mail programs that share it.
 
+mod mine;
 mod others;
 mod programs;
 mod sending;

@@ -109,6 +109,20 @@ fn my_own_key_needs_no_pin() {
 }
 
 #[test]
+fn each_of_my_addresses_is_mine() {
+    let bed = Bed { my_key: Some(public(9)), ..Bed::new() };
+    bed.folder.lock().further_addresses = vec!["me@home".to_owned()];
+    bed.keyring().trust_key("me@home", Some(public(1))).unwrap();
+    bed.put(1, with("me@home", "a", signed(9, SignatureScope::Whole)));
+    bed.put(2, with("me@home", "b", signed(2, SignatureScope::Whole)));
+    let index = bed.open();
+    assert_eq!((state(&index, "a"), state(&index, "b")), (Some(valid(9)), None));
+    let told = index.describe_others_as_me();
+    assert!(told.len() == 1 && told[0].contains("(me@home)"), "{told:?}");
+    assert!(told[0].contains(&public(2).fingerprint().to_string()), "{told:?}");
+}
+
+#[test]
 fn trust_in_a_key_joins_and_parts_threads_at_once() {
     let bed = Bed::new();
     bed.keyring().trust_key("bar", Some(public(1))).unwrap();

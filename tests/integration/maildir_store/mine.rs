@@ -1,0 +1,54 @@
+//! My addresses, and what only says it is from me.
+
+use std::fs;
+
+use super::{Place, mail, make, texts, with};
+use crate::common::{Bed, shown, soon};
+
+/// Returns the texts of all mails that Bob got.
+fn mail_of_bob(place: &Place) -> String {
+    let names = place.names("bob/new").into_iter();
+    names.map(|name| fs::read_to_string(place.at("bob/new").join(name)).unwrap()).collect()
+}
+
+/// S1170: mail under any of my addresses that another key signed is rejected and reported. No address of mine gets an
+/// answer to all, or mail to a group.
+#[test]
+fn s1170_each_of_my_addresses_is_mine() {
+    let bed = Bed::new();
+    let place = Place { root: bed.path("mail") };
+    make(&place.at("anna"));
+    make(&place.at("eve"));
+    let root = place.root.display();
+    bed.config(&format!(
+        "[[store]]\nkind = \"maildir\"\ndir = \"{root}/eve\"\nme = \"anna@localhost\"\n\
+         [store.local]\n\"anna@example.org\" = \"{root}/anna\"\n"
+    ));
+    let eve = bed.mount("eve");
+    eve.ok("printf 'To: anna@example.org\\n\\nforged\\n' > outbox/x");
+    soon("it is delivered", || place.names("anna/new").len() == 1);
+    eve.umount();
+    let place = Place::new(&bed, "");
+    let config = bed.path("config/msgfs/config.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    bed.config(&(text + "[groups]\nteam = [\"bob@localhost\", \"anna@localhost\"]\n"));
+    place.deliver(
+        "anna/new/1.h",
+        &mail(1, "Cc: anna@localhost\n").replace("bob@example.org", "bob@localhost"),
+    );
+    let m = bed.mount("anna");
+    let why = shown::one_rejected(&m);
+    assert!(why.contains("forged") && why.contains("the key of anna@localhost is"), "{why}");
+    let out = bed.msgfs_out(&["--me", "anna", "doctor"]);
+    for told in [&m.said, &m.cat("status.txt"), &out.said()] {
+        assert!(told.contains("under my name (anna@localhost)"), "{told}");
+    }
+    m.ok("n=$(ls archive/2026-04-24); echo fine > archive/2026-04-24/${n%.txt}.reply-all");
+    soon("the answer is delivered", || place.names("bob/new").len() == 1);
+    assert!(!mail_of_bob(&place).contains("anna@localhost"), "{}", mail_of_bob(&place));
+    m.ok("printf 'To: team\\n\\nall\\n' > outbox/x");
+    soon("the mail is delivered", || place.names("bob/new").len() == 2);
+    assert!(!mail_of_bob(&place).contains("anna@localhost"), "{}", mail_of_bob(&place));
+    let mine = [place.names("anna/new"), place.names("anna/cur")].concat();
+    assert_eq!(mine.len(), 2, "nothing came to me: {mine:?}");
+}
