@@ -238,8 +238,7 @@ fn forget_keys(
 
 /// Returns true if an address is mine in a store whose addresses have keys.
 fn is_me(store: &dyn Store, address: &str) -> bool {
-    !store.properties().uses_roles
-        && store.canonical_address(address) == store.canonical_address(store.me())
+    !store.properties().uses_roles && store.is_my_address(address)
 }
 
 #[cfg(test)]

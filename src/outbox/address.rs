@@ -8,7 +8,7 @@ use super::{
 };
 use crate::index::{Index, IndexEntry, IndexTables, MsgIx, ThreadIx};
 use crate::model::{Draft, ORIGIN, Timestamp, plain_id, plain_thread_id, sanitize_line};
-use crate::store::{Kind, Store};
+use crate::store::Kind;
 
 /// The message that a draft answers, if it is known here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,9 +225,8 @@ fn reply_to_message(tables: &IndexTables, index: &Index, ix: MsgIx) -> ReplyDefa
     let entry = tables.messages.entry(ix);
     let store = index.store_of(entry);
     let to = list_recipients(tables, entry);
-    // A store may know me by several addresses, so the store compares them. Mail to nobody but me is answered like any
-    // other.
-    let others = !entry.is_to_me() || to.iter().any(|to| !is_me(store.as_ref(), to));
+    // A store may know me by several addresses. Mail to nobody but me is answered like any other.
+    let others = !entry.is_to_me() || to.iter().any(|to| !store.is_my_address(to));
     let to = if entry.is_from_me() && others {
         to
     } else {
@@ -246,7 +245,7 @@ fn other_recipients(
     let entry = tables.messages.entry(ix);
     let store = index.store_of(entry);
     let mut known: Vec<String> = these.iter().map(|to| store.canonical_address(to)).collect();
-    known.push(store.canonical_address(store.me()));
+    known.extend(store.properties().my_addresses().map(|me| store.canonical_address(me)));
     let mut others = list_recipients(tables, entry);
     others.retain(|to| {
         let to = store.canonical_address(to);
@@ -255,10 +254,6 @@ fn other_recipients(
         is_new
     });
     others
-}
-
-fn is_me(store: &dyn Store, address: &str) -> bool {
-    store.canonical_address(address) == store.canonical_address(store.me())
 }
 
 /// Returns the defaults for an answer to a thread. It goes to the sender of the newest message to me; without one, to

@@ -60,9 +60,9 @@ pub fn route_recipients(
             None => choose_store(index, address, via, draft.answered_store.as_deref())?,
         };
         let canonical =
-            |s: &Arc<dyn Store>| (s.canonical_address(address), s.canonical_address(s.me()));
-        let (canonical, me) = index.stores().get(store).map(canonical).unwrap_or_default();
-        if named.contains(&(store, canonical.clone())) || of_group && canonical == me {
+            |s: &Arc<dyn Store>| (s.canonical_address(address), s.is_my_address(address));
+        let (canonical, is_me) = index.stores().get(store).map(canonical).unwrap_or_default();
+        if named.contains(&(store, canonical.clone())) || of_group && is_me {
             continue;
         }
         if whole.is_none() {
@@ -117,8 +117,7 @@ fn expand_group<'a>(
 /// Returns true if an address is mine in every store that it fits. Mail to a group need not be carried to me.
 fn is_only_me(stores: &[Arc<dyn Store>], address: &str) -> bool {
     let mut fitting = stores.iter().filter(|s| s.address_fit(address) > AddressFit::Via).peekable();
-    fitting.peek().is_some()
-        && fitting.all(|s| s.canonical_address(address) == s.canonical_address(s.me()))
+    fitting.peek().is_some() && fitting.all(|s| s.is_my_address(address))
 }
 
 /// Returns the header lines of a draft that only some stores have.
@@ -244,10 +243,7 @@ fn check_known_recipient(
             .collect()
     };
     let other = |known: &&String| {
-        let is_me = index
-            .stores()
-            .iter()
-            .any(|s| s.canonical_address(known) == s.canonical_address(s.me()));
+        let is_me = index.stores().iter().any(|s| s.is_my_address(known));
         !is_me && store.canonical_address(known) != new
     };
     let group = settings
@@ -453,9 +449,8 @@ fn address_form_error(stores: &[Arc<dyn Store>], recipient: &str) -> OutboxError
 /// Suggests the agent of these stores whose name resembles a recipient.
 fn suggest_recipient(stores: &[Arc<dyn Store>], recipient: &str) -> Option<String> {
     let others = |store: &Arc<dyn Store>| {
-        let me = store.canonical_address(store.me());
         let all = store.facets().directory.map(StoreDirectory::list_peers).unwrap_or_default();
-        all.into_iter().filter(|known| store.canonical_address(known) != me).collect::<Vec<_>>()
+        all.into_iter().filter(|known| !store.is_my_address(known)).collect::<Vec<_>>()
     };
     let mut known = stores.iter().flat_map(others);
     let known = known.find(|known| known != recipient && is_similar(recipient, known))?;

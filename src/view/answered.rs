@@ -98,8 +98,9 @@ impl Question {
 
     /// Returns the recipients of whom none of these answers is. I count only if nobody else is a recipient.
     pub(super) fn list_missing(&self, tree: &Tree, answers: &[Answer]) -> Vec<String> {
-        let me = self.store_in(tree).me();
-        let others = self.to.iter().filter(|to| !is_same_address(to, me));
+        let mine = self.store_in(tree).properties();
+        let is_me = |to: &String| mine.my_addresses().any(|me| is_same_address(to, me));
+        let others = self.to.iter().filter(|to| !is_me(to));
         let mut asked: Vec<&String> = others.collect();
         if asked.is_empty() {
             asked = self.to.iter().collect();

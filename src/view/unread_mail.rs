@@ -61,16 +61,16 @@ pub fn read_mail_urgency(tree: &Tree, mail: &UnreadMail) -> Result<MailUrgency, 
     let entry = tree.texts.live_entry(mail.ix)?;
     let message = tree.texts.read_record(mail.ix, &entry)?.message;
     let store = tree.index.store_of(&entry);
-    let is_me = |to: &String| store.canonical_address(to) == store.canonical_address(store.me());
     let mut recipients = message.to.iter().chain(&message.cc);
-    let answered = message
-        .in_reply_to
-        .as_deref()
-        .and_then(|id| tree.index.read().messages.find_message(entry.store(), store.me(), id));
+    let is_mine = |id: &str| {
+        let tables = tree.index.read();
+        let mut mine = store.properties().my_addresses();
+        mine.any(|me| tables.messages.find_message(entry.store(), me, id).is_some())
+    };
     let priority = message.extra.iter().find(|(name, _)| *name == "Priority");
     Ok(MailUrgency {
-        is_to_me_alone: recipients.all(is_me),
-        answers_me: answered.is_some(),
+        is_to_me_alone: recipients.all(|to| store.is_my_address(to)),
+        answers_me: message.in_reply_to.as_deref().is_some_and(is_mine),
         priority: priority.map(|(_, priority)| priority.clone()),
     })
 }

@@ -25,3 +25,16 @@ fn my_key_is_pinned_to_each_of_my_addresses() {
         assert_eq!(keyring.pinned_keys(address), [mine], "{address}");
     }
 }
+
+#[test]
+fn none_of_my_addresses_gets_an_answer_to_all_or_mail_to_a_group() {
+    let mut bed = at_home();
+    bed.groups = group("team", &[BOB, HOME, ME]);
+    bed.memory.receive(BOB, &[ME, "Me@Home.example", DAN], "m1", 10, None);
+    let outbox = bed.open();
+    let target = DraftTarget::ReplyAll { store: "amp".into(), from: BOB.into(), id: "m1".into() };
+    send_as(&outbox, "m.reply-all", target, "yes\n").unwrap();
+    assert_eq!(last(&bed).message.to, [BOB, DAN]);
+    send(&outbox, "team", "hi\n").unwrap();
+    assert_eq!(last(&bed).message.to, [BOB]);
+}

@@ -83,3 +83,20 @@ fn what_names_nothing_answers_the_newest_question_before_it() {
         assert_eq!([bed.answers("q2"), bed.answers("q3")], [["a2"], ["a5"]]);
     }
 }
+
+#[test]
+fn mail_to_several_addresses_of_mine_is_to_me_alone() {
+    let memory = || {
+        let further_addresses = vec!["me@home".to_owned()];
+        let folder = Folder { closed: true, further_addresses, ..Folder::default() };
+        Memory::new("amp", "me", &Arc::new(Mutex::new(folder)))
+    };
+    for (to, is_mine_alone) in [(&["me", "Me@Home"], true), (&["me", "dan@x"], false)] {
+        let memory = memory();
+        memory.folder.lock().push(message("m", T0, "bob@x", to, None));
+        let bed = bed(vec![memory]);
+        let mail = list_unread_mail(&bed.tree).remove(0);
+        let urgency = read_mail_urgency(&bed.tree, &mail).unwrap();
+        assert_eq!(urgency.is_to_me_alone, is_mine_alone, "{to:?}");
+    }
+}
