@@ -352,7 +352,9 @@ impl ScanApplier<'_> {
         let entry = tables.messages.entry(ix);
         let (refused, unsigned) = (entry.is_rejected(), entry.is_unsigned());
         let changed = self.is_text_changed(tables, ix, found);
-        if found.claim.is_none() && unsigned && !refused && !changed {
+        // It may have lost the copy whose place proved that I wrote it.
+        let was_proven = found.is_my_name_unproven && judge.unsigned != Unsigned::Accept;
+        if found.claim.is_none() && unsigned && !refused && !changed && !was_proven {
             return false;
         }
         match judge_found(judge, found, changed) {
@@ -402,7 +404,7 @@ fn trust_query<'a>(found: &'a FoundMessage<'_>) -> TrustQuery<'a> {
     TrustQuery {
         from: &found.from,
         id: &found.id,
-        from_me: found.from_me,
+        from_me: found.from_me && !found.is_my_name_unproven,
         claim: found.claim.as_deref(),
     }
 }

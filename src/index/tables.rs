@@ -137,7 +137,9 @@ impl IndexTables {
         let entry = self.messages.entry(ix);
         let at = entry.location();
         let same_place = entry.source() == source && at.offset == found.at.offset;
-        if same_place || entry.is_stale() || entry.is_gone() {
+        // A refused message may lie in a place that proves that I wrote it, too.
+        let is_proven = entry.is_rejected() && found.from_me && !found.is_my_name_unproven;
+        if same_place || is_proven || entry.is_stale() || entry.is_gone() {
             let came_back = self.messages.relocate(ix, source, found);
             return if came_back {
                 InsertOutcome::New(ix)

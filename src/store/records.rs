@@ -71,6 +71,8 @@ pub struct FoundMessage<'a> {
     pub to_me: bool,
     /// True if I wrote it.
     pub from_me: bool,
+    /// True if only its own words say that I wrote it: others can write where it lies.
+    pub is_my_name_unproven: bool,
     /// The store's own read mark, where it has one on the message itself.
     pub read: Option<bool>,
     /// A hash of the files that hold it and could carry a read mark, but do not. It is 0 if there are none, and where
@@ -183,6 +185,8 @@ pub struct Record {
     pub body_if_valid: Option<String>,
     /// The signature it carries, if any.
     pub claim: Option<SignatureClaim>,
+    /// True if only its own words say that I wrote it ([`FoundMessage::is_my_name_unproven`]).
+    pub is_my_name_unproven: bool,
     /// The kind of the store from which the message was kept ([`FoundMessage::origin`]).
     pub origin: Option<Kind>,
     /// Files of the message's folder besides its attachments: texts too long or too foreign for the body.

@@ -6,7 +6,7 @@ use crate::agentazall;
 use crate::common::agz::{self, Letter, Tree};
 use crate::common::amp::{ALICE, Home, Msg};
 use crate::common::samp::{self, T0, fingerprint, key};
-use crate::common::{Bed, Mount, soon};
+use crate::common::{Bed, Mount, shown, soon};
 
 /// A store with a sender that can write mail with different keys.
 struct Writer {
@@ -225,4 +225,25 @@ fn s316_old_signatures_outlive_the_mark() {
     // Any other change of the file breaks the signature.
     agz::put(&file, l.text().replacen("Subject: s", "Subject: t", 1));
     soon("refused", || m.ls("rejected").len() == 1);
+}
+
+/// S1171: an unsigned message that only says it is from me is refused like that of anybody. In my own log it is mine.
+#[test]
+fn s1171_unsigned_in_a_conflict_copy_of_my_log() {
+    for policy in ["known", "refuse"] {
+        let bed = Bed::new();
+        bed.config(&format!("unsigned = \"{policy}\"\n"));
+        let mine = samp::append(&bed.store, "bar", "foo", "t", "by the reference", T0);
+        let forged = samp::Rec::new("bar", "foo", "t", "only in the copy", T0 + 1);
+        let copy = bed.store.join("log-bar.sync-conflict-20261126-010203-ABCDEFG.jsonl");
+        samp::append_raw(&copy, forged.line() + &mine.line());
+        let m = bed.mount("bar");
+        let sent = format!("sent/{}", mine.day());
+        assert_eq!(m.ls(&sent).len(), 1, "{policy}");
+        let why = shown::one_rejected(&m);
+        assert!(why.contains("only in the copy") && why.contains("it is not signed"), "{why}");
+        samp::append_raw(&samp::log(&bed.store, "bar"), forged.line());
+        soon("it is in my log", || m.ls("rejected").is_empty());
+        assert_eq!(m.ls(&sent).len(), 2, "{policy}");
+    }
 }

@@ -188,7 +188,7 @@ impl IndexEntry {
         self.flags.set_signature(sig, key);
     }
 
-    /// Returns true if its store knows that I wrote it, also if it is not live.
+    /// Returns true if it counts as written by me, also if it is not live.
     pub(in crate::index) fn is_mine(&self) -> bool {
         self.flags.has(EntryFlags::FROM_ME)
     }

@@ -32,7 +32,7 @@ pub(in crate::index) struct TrustJudge<'a> {
 pub(in crate::index) struct TrustQuery<'a> {
     pub from: &'a str,
     pub id: &'a str,
-    /// True if the store knows that I wrote it.
+    /// True if the store knows that I wrote it, and not only by the message's own words.
     pub from_me: bool,
     pub claim: Option<&'a SignatureClaim>,
 }
@@ -250,7 +250,7 @@ impl Index {
         let decision = self.trust_judge(entry.store()).judge_message(TrustQuery {
             from: tables.messages.sender(&entry),
             id: &tables.messages.id(&entry),
-            from_me: entry.is_mine(),
+            from_me: entry.is_mine() && !record.is_my_name_unproven,
             claim: record.claim.as_ref(),
         });
         let now_refused = matches!(decision, TrustDecision::Refused(_));

@@ -317,7 +317,10 @@ impl FileFormat for MaildirFormat {
         let mut message = mail.message;
         let note = store.describe_refusal(&message.id, at.source);
         message.id = facts.qualify(message.id).into_owned();
-        Ok(Record { message, claim: mail.claim, note, ..Record::default() })
+        let from = message.from.as_deref().unwrap_or_default().to_ascii_lowercase();
+        let is_my_name_unproven =
+            store.format.settings.me.contains(&from) && !store.is_in_sent(&facts);
+        Ok(Record { message, claim: mail.claim, note, is_my_name_unproven, ..Record::default() })
     }
 
     fn check_files(
@@ -411,6 +414,8 @@ impl FileFormat for MaildirFormat {
         let from = shown.from.unwrap_or_default().to_ascii_lowercase();
         let in_sent = copies.iter().any(|(role, _)| *role == MailFolderRole::Sent);
         let from_me = in_sent || self.settings.me.contains(&from);
+        // Anybody can write my address into a mail.
+        let is_my_name_unproven = from_me && !in_sent;
         let has_note = in_sent && self.refused.find(&shown.id).is_some();
         let all = shown.to.iter().chain(&shown.cc).map(|to| to.to_ascii_lowercase());
         let mut seen = HashSet::new();
@@ -424,6 +429,7 @@ impl FileFormat for MaildirFormat {
             time: shown.time,
             to_me,
             from_me,
+            is_my_name_unproven,
             read: to_me.then(|| inbox().any(|(_, n)| is_read(n))),
             unmarked_hash: files::hash_unmarked_files(
                 unread.filter(|_| self.settings.marks == MaildirMarks::On),

@@ -106,6 +106,13 @@ impl MaildirStore {
         Ok((found.ok_or(StoreError::Moved)?, facts))
     }
 
+    /// Returns true if a copy of a mail lies among my sent mail.
+    fn is_in_sent(&self, facts: &MaildirFacts) -> bool {
+        let table = self.table.read();
+        let role = |n| self.format.file_role(&table, n);
+        facts.find_copies(&table).into_iter().any(|n| role(n) == names::MailFolderRole::Sent)
+    }
+
     /// Finds the file with the unique part of this one's name in a leaf of its mail folder.
     fn find_sibling(
         &self,

@@ -232,11 +232,15 @@ impl LineFormat for Samp {
     }
 
     fn log_rank(log: &LogRowOf<Self>) -> i64 {
-        parse_log_name(&log.name).is_some_and(|(_, copy)| copy).into()
+        Self::is_conflict_copy(log).into()
+    }
+
+    fn is_conflict_copy(log: &LogRowOf<Self>) -> bool {
+        parse_log_name(&log.name).is_some_and(|(_, copy)| copy)
     }
 
     fn log_remark(log: &LogRowOf<Self>) -> Option<String> {
-        let copy = log.stamp.is_some() && parse_log_name(&log.name).is_some_and(|(_, copy)| copy);
+        let copy = log.stamp.is_some() && Self::is_conflict_copy(log);
         copy.then(|| {
             "is a conflict copy left by a sync program; messages only it holds are shown".to_owned()
         })

@@ -16,6 +16,7 @@ pub struct Letter {
     pub claim: Option<SignatureClaim>,
     /// True if I wrote it, whatever its sender is.
     pub from_me: bool,
+    pub is_my_name_unproven: bool,
     /// The store's own mark.
     pub read: Option<bool>,
     pub wants_ack: bool,
@@ -118,7 +119,9 @@ impl Folder {
         found.path = path_of(source).into();
         let message = Message { id: found.id.to_string(), ..Message::default() };
         let claim = found.claim.as_deref().cloned();
-        self.set(source, Ok((found, Letter { message, claim, ..Letter::default() })));
+        let is_my_name_unproven = found.is_my_name_unproven;
+        let letter = Letter { message, claim, is_my_name_unproven, ..Letter::default() };
+        self.set(source, Ok((found, letter)));
     }
 
     pub fn edit(&mut self, source: u32, edit: impl FnOnce(&mut FoundMessage<'static>)) {
@@ -181,6 +184,7 @@ fn report(me: &str, source: u32, letter: &Letter) -> FoundMessage<'static> {
         path: path_of(source).into(),
         to_me: !letter.from_me && m.to.iter().any(|to| to == me),
         from_me: letter.from_me || from == me || from == "alias@of.me",
+        is_my_name_unproven: letter.is_my_name_unproven,
         from: from.into(),
         to: m.to.join(", ").into(),
         thread: m.thread.unwrap_or_else(|| m.id.clone()).into(),

@@ -226,9 +226,11 @@ impl MessageReader for Memory {
     fn read_record(&self, at: &Location) -> Result<Record, StoreError> {
         let mut folder = self.folder.lock();
         folder.reads += 1;
-        let Letter { message, body_if_valid, claim, wants_ack, note, .. } =
-            folder.letter(at.source)?.clone();
-        Ok(Record { message, body_if_valid, claim, wants_ack, note, ..Record::default() })
+        let letter = folder.letter(at.source)?.clone();
+        let Letter { message, body_if_valid, claim, wants_ack, note, .. } = letter;
+        let is_my_name_unproven = letter.is_my_name_unproven;
+        let record = Record { message, body_if_valid, claim, wants_ack, note, ..Record::default() };
+        Ok(Record { is_my_name_unproven, ..record })
     }
 
     fn read_bytes(&self, _at: &Location, limit: usize) -> Result<Vec<u8>, StoreError> {

@@ -52,3 +52,26 @@ fn s1170_each_of_my_addresses_is_mine() {
     let mine = [place.names("anna/new"), place.names("anna/cur")].concat();
     assert_eq!(mine.len(), 2, "nothing came to me: {mine:?}");
 }
+
+/// S1171: with `unsigned = "refuse"`, unsigned mail that says it is from me is refused. A copy in Sent proves it.
+#[test]
+fn s1171_unsigned_mail_under_my_name() {
+    let bed = Bed::new();
+    let place = Place::new(&bed, "");
+    let text = fs::read_to_string(bed.path("config/msgfs/config.toml")).unwrap();
+    bed.config(&format!("unsigned = \"refuse\"\n{text}"));
+    make(&place.at("anna/.Sent"));
+    let mine = |n| mail(n, "").replace("Bob <bob@example.org>", "anna@localhost");
+    place.deliver("anna/.Sent/cur/1.h:2,S", &mine(1));
+    place.deliver("anna/new/2.h", &mine(2));
+    let m = bed.mount("anna");
+    assert_eq!(texts(&m, "sent/2026-04-24"), ["text 1"]);
+    assert!(m.ls("inbox").is_empty());
+    let why = shown::one_rejected(&m);
+    assert!(why.contains("text 2") && why.contains("it is not signed"), "{why}");
+    place.deliver("anna/.Sent/cur/2.h:2,S", &mine(2));
+    soon("Sent has it", || m.ls("rejected").is_empty());
+    assert_eq!(texts(&m, "sent/2026-04-24"), ["text 1", "text 2"]);
+    fs::remove_file(place.at("anna/.Sent/cur/2.h:2,S")).unwrap();
+    soon("nothing proves it", || m.ls("rejected").len() == 1);
+}

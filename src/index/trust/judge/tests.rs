@@ -123,6 +123,39 @@ fn each_of_my_addresses_is_mine() {
 }
 
 #[test]
+fn a_message_that_only_says_it_is_mine_is_judged_like_others() {
+    for unsigned in [Unsigned::Known, Unsigned::Refuse] {
+        let bed = Bed { unsigned, ..Bed::new() };
+        bed.keyring().trust_key("me", Some(public(9))).unwrap();
+        let mine = |id: &str, is_my_name_unproven| FoundMessage {
+            from_me: true,
+            is_my_name_unproven,
+            ..message("me", id, 5)
+        };
+        let claim = Some(Box::new(signed(9, SignatureScope::Whole)));
+        bed.put(1, mine("proven", false));
+        bed.put(2, mine("said", true));
+        bed.put(3, FoundMessage { claim, ..mine("signed", true) });
+        let index = bed.open();
+        let is_shown = |id: &str| state(&index, id).is_some();
+        let check = || {
+            assert!(is_shown("proven") && !is_shown("said"), "{unsigned}");
+            assert_eq!(state(&index, "signed"), Some(valid(9)), "{unsigned}");
+        };
+        check();
+        index.keyring().trust_key("me", Some(public(8))).unwrap();
+        index.rejudge_changed();
+        check();
+        // A copy in a place that proves it comes, and goes.
+        for unproven in [false, true] {
+            bed.folder.lock().edit(2, |found| found.is_my_name_unproven = unproven);
+            index.refresh_store(0, false).unwrap();
+            assert_eq!(is_shown("said"), !unproven, "{unsigned}");
+        }
+    }
+}
+
+#[test]
 fn trust_in_a_key_joins_and_parts_threads_at_once() {
     let bed = Bed::new();
     bed.keyring().trust_key("bar", Some(public(1))).unwrap();

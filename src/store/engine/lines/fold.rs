@@ -95,10 +95,12 @@ impl<'a, F: LineFormat> LineFold<'a, F> {
             let log = &mut *self.log;
             let mut reading = LogReading { n: self.n, log, shared: &mut table.shared };
             let mut done = 0;
+            let is_copy = F::is_conflict_copy(reading.log);
             for ParsedLine { number, at, text, found: end, content: said } in lines {
                 reading.log.tally.lines = before + number;
                 for found in found.get_mut(done..end).into_iter().flatten() {
                     found.line = before + number;
+                    found.is_my_name_unproven = is_copy && found.from_me;
                     reading.log.tally.last_time = Some(found.time.millis());
                 }
                 done = end;

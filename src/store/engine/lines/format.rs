@@ -148,6 +148,11 @@ pub trait LineFormat: Format<LineStore<Self>> {
         0
     }
 
+    /// Returns true if a log is a copy that others may have written.
+    fn is_conflict_copy(_log: &LogRowOf<Self>) -> bool {
+        false
+    }
+
     /// Returns what people should know of a log that is there.
     fn log_remark(_log: &LogRowOf<Self>) -> Option<String> {
         None

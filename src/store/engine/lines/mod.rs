@@ -249,7 +249,12 @@ impl<F: LineFormat> MessageReader for LineStore<F> {
     }
 
     fn read_record(&self, at: &Location) -> Result<Record, StoreError> {
-        self.with_line(at, |text| F::parse_record(self, at, text))
+        let mut record = self.with_line(at, |text| F::parse_record(self, at, text))?;
+        record.is_my_name_unproven = record.message.from.as_ref() == Some(&self.properties.me)
+            && LogSource::from_number(at.source)
+                .log_number()
+                .is_some_and(|n| self.table.read().get(n).is_some_and(F::is_conflict_copy));
+        Ok(record)
     }
 
     fn read_records(&self, at: &[Location], each: &mut dyn FnMut(usize, Record)) {

@@ -209,6 +209,26 @@ fn a_scan_finds_all_folders() {
 }
 
 #[test]
+fn only_a_copy_in_sent_proves_that_i_wrote_a_mail() {
+    let place = Place::new();
+    place.make("box/.Sent");
+    let mine = |id: &str| mail(id, "", "x").replace("Bob <Bob@example.org>", "anna@localhost");
+    place.put("new/1.h", &mine("said@x"));
+    place.put("new/2.h", &mine("both@x"));
+    place.put(".Sent/cur/2.h:2,S", &mine("both@x"));
+    place.put(".Sent/cur/3.h:2,S", &mine("sent@x"));
+    let store = place.store();
+    let book = Book::scanned(&store);
+    assert_eq!(book.messages.len(), 3);
+    for kept in book.messages.values() {
+        let is_unproven = plain_id(&kept.id) == "said@x";
+        assert_eq!((kept.from_me, kept.is_my_name_unproven), (true, is_unproven), "{}", kept.id);
+        let record = store.read_record(&kept.at).unwrap();
+        assert_eq!(record.is_my_name_unproven, is_unproven, "{}", kept.id);
+    }
+}
+
+#[test]
 fn odd_things_are_rejected_and_never_opened() {
     let place = Place::new();
     std::fs::write(place.path("secret"), mail("secret@x", "", "secret")).unwrap();
