@@ -21,9 +21,11 @@ use super::{
     SpooledDraft, draft,
 };
 use crate::identity::KeyPair;
-use crate::index::{MsgIx, ThreadIx};
+use crate::index::{IndexEntry, MsgIx, ThreadIx};
 use crate::model::locks::Mutex;
-use crate::model::{Draft, Message, Timestamp, plain_id, plain_thread_id, sanitize_line};
+use crate::model::{
+    Draft, Message, SignatureState, Timestamp, plain_id, plain_thread_id, sanitize_line,
+};
 use crate::store::{AnswerScheme, PrepareContext, Signer as _, Store, StoreError};
 
 /// The share of a draft that goes to one store.
@@ -554,7 +556,8 @@ impl DraftPacker {
     }
 
     /// Returns my recent messages in a store that carry an idempotency key: the recipients of each, as the store
-    /// compares addresses, and the message, or why it cannot be read.
+    /// compares addresses, and the message, or why it cannot be read. A message counts if its place or its signature
+    /// proves that I wrote it. Otherwise anybody could keep mine from being sent.
     fn find_sent_with_key(
         &self,
         number: usize,
@@ -569,21 +572,29 @@ impl DraftPacker {
                 .find_by_idempotency_key(key)
                 .iter()
                 .map(|ix| tables.messages.entry(*ix));
+            let is_signed = |e: &IndexEntry| {
+                let signature = tables.trust.signature(&tables.messages, e);
+                matches!(signature, SignatureState::Valid(_))
+            };
             sent.filter(|e| e.store() == number && e.is_from_me() && e.time() >= since)
-                .map(|e| (tables.messages.recipient_list(e).to_owned(), e.location()))
+                .map(|e| (tables.messages.recipient_list(e).to_owned(), e.location(), is_signed(e)))
                 .collect()
         };
         let canonical = |to: &str| store.canonical_address(draft::bare_address(to));
         sent.into_iter()
-            .map(|(to, at)| {
+            .filter_map(|(to, at, is_signed)| {
                 let mut to: Vec<String> = to.split(", ").map(canonical).collect();
+                let record = store.read_record(&at);
+                if record.as_ref().is_ok_and(|record| record.is_my_name_unproven && !is_signed) {
+                    return None;
+                }
                 // The index may lack the recipients in Cc.
-                let sent = store.read_record(&at).map(|record| {
+                let sent = record.map(|record| {
                     let m = record.message;
                     to.extend(m.to.iter().chain(&m.cc).map(|one| canonical(one)));
                     m
                 });
-                (to, sent.map_err(|e| format!("a message with this key cannot be read: {e}")))
+                Some((to, sent.map_err(|e| format!("a message with this key cannot be read: {e}"))))
             })
             .collect()
     }

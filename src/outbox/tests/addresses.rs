@@ -38,3 +38,19 @@ fn none_of_my_addresses_gets_an_answer_to_all_or_mail_to_a_group() {
     send(&outbox, "team", "hi\n").unwrap();
     assert_eq!(last(&bed).message.to, [BOB]);
 }
+
+#[test]
+fn a_message_that_only_says_it_is_mine_uses_up_no_key() {
+    let bed = Bed::new();
+    bed.memory.receive(ME, &[BOB], "forged", 10, None);
+    bed.memory.folder.lock().change(0, |letter| {
+        letter.message.time = Timestamp::now();
+        letter.message.body = "hi".into();
+        (letter.key, letter.is_my_name_unproven) = (Some("k".into()), true);
+    });
+    let outbox = bed.open();
+    for _ in 0..2 {
+        send(&outbox, BOB, "Idempotency-Key: k\n\nhi\n").unwrap();
+        assert_eq!(bed.memory.sent().len(), 2, "mine is sent once");
+    }
+}

@@ -75,3 +75,18 @@ fn s1171_unsigned_mail_under_my_name() {
     fs::remove_file(place.at("anna/.Sent/cur/2.h:2,S")).unwrap();
     soon("nothing proves it", || m.ls("rejected").len() == 1);
 }
+
+/// S1172: a mail that only says it is from me uses up no idempotency key.
+#[test]
+fn s1172_a_forged_key() {
+    let (_bed, place, m) = with("", |place| {
+        let forged = "From: anna@example.org\nTo: bob@localhost\nMessage-ID: <f@x>\n\
+                      X-Msgfs-Idempotency: k\n\npay\n";
+        place.deliver("anna/new/1.h", forged);
+    });
+    for _ in 0..2 {
+        m.ok("printf 'To: bob@localhost\\nIdempotency-Key: k\\n\\npay\\n' > outbox/x");
+        soon("bob has it", || place.names("bob/new").len() == 1);
+    }
+    assert_eq!(place.names("anna/.Sent/cur").len(), 1);
+}
