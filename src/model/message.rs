@@ -141,6 +141,8 @@ pub struct MessageKey {
 pub struct Draft {
     /// Recipients, in the order given.
     pub to: Vec<String>,
+    /// True if nobody wrote them: the answered message or the thread gives them. They are then no groups.
+    pub to_is_inherited: bool,
     /// True if the recipient is only the name of the draft's file.
     pub to_is_name: bool,
     /// True if a person typed the recipients at a command. Such a name may be mistyped, like that of a draft.

@@ -67,6 +67,7 @@ pub(super) fn complete_draft(
         } else {
             if draft.to.is_empty() {
                 draft.to = original.to;
+                draft.to_is_inherited = true;
             }
             draft.via = draft.via.take().or(store);
         }
@@ -153,6 +154,7 @@ fn begin_thread(index: &Index, draft: &mut Draft, number: usize, id: &str) {
     continue_thread(index, draft, number, id.to_owned());
     if draft.to.is_empty() {
         draft.to.extend(store.properties().default_recipient.map(str::to_owned));
+        draft.to_is_inherited = true;
     }
     draft.via.get_or_insert_with(|| store.name().to_owned());
 }

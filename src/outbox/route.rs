@@ -49,9 +49,11 @@ pub fn route_recipients(
     ];
     let all = lines.into_iter().flat_map(|(list, line)| list.iter().map(move |a| (a, line)));
     let whole = via.filter(|_| draft.is_whole).and_then(|via| find_store(index, via));
-    for (address, line, of_group) in
-        all.flat_map(|(a, line)| expand_group(a, line, &settings.groups))
-    {
+    let groups = |line: RecipientHeader| {
+        let is_inherited = line == RecipientHeader::To && draft.to_is_inherited;
+        (!is_inherited).then_some(&settings.groups)
+    };
+    for (address, line, of_group) in all.flat_map(|(a, line)| expand_group(a, line, groups(line))) {
         if of_group && is_only_me(index.stores(), address) {
             continue;
         }
@@ -103,13 +105,14 @@ pub fn route_recipients(
     Ok(routes)
 }
 
-/// Returns the members of a group, or the address itself. The flag is true for members of a group.
+/// Returns the members of a group, or the address itself if it is none of these groups. The flag is true for members of
+/// a group.
 fn expand_group<'a>(
     address: &'a String,
     line: RecipientHeader,
-    groups: &'a RecipientGroups,
+    groups: Option<&'a RecipientGroups>,
 ) -> impl Iterator<Item = (&'a String, RecipientHeader, bool)> {
-    let group = groups.get(address);
+    let group = groups.and_then(|groups| groups.get(address));
     let alone = group.is_none().then_some(address).into_iter();
     alone.chain(group.into_iter().flatten()).map(move |a| (a, line, group.is_some()))
 }

@@ -40,6 +40,22 @@ fn s51_no_override_in_replies() {
     assert_eq!((member(&r, "thread"), member(&r, "body")), ("plan", "[thread:other] text"));
 }
 
+/// S1173: an answer goes to the sender, also if a group has that name. In a header the name is the group.
+#[test]
+fn s1173_a_sender_called_like_a_group() {
+    let bed = Bed::new();
+    bed.config("[groups]\nfoo = [\"bob\", \"carol\"]\n");
+    let answered = samp::append(&bed.store, "foo", "bar", "t", "hello", T0);
+    let m = bed.mount("bar");
+    let reply = answered.archived(0).replace(".txt", ".reply");
+    m.ok(&format!("echo yes > '{reply}'"));
+    assert_eq!(member(&only(&bed.store, "bar"), "to"), "foo");
+    m.ok(&format!("printf 'To: foo\\n\\nto all\\n' > '{reply}'"));
+    let all = read_log(&bed.store, "bar");
+    let to: Vec<&str> = all.iter().map(|rec| member(rec, "to")).collect();
+    assert_eq!(to, ["foo", "bob", "carol"]);
+}
+
 /// S51, S224: a reply file is empty. Beside a message that does not exist there is no reply file.
 #[test]
 fn s51_empty() {

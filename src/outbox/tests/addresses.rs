@@ -40,6 +40,19 @@ fn none_of_my_addresses_gets_an_answer_to_all_or_mail_to_a_group() {
 }
 
 #[test]
+fn the_sender_of_an_answered_message_is_no_group() {
+    let mut bed = Bed::new();
+    bed.groups = group(BOB, &[DAN]);
+    bed.memory.receive(BOB, &[ME], "m1", 10, None);
+    let outbox = bed.open();
+    let reply = || DraftTarget::Reply { store: "amp".into(), from: BOB.into(), id: "m1".into() };
+    send_as(&outbox, "m.reply", reply(), "yes\n").unwrap();
+    assert_eq!(last(&bed).message.to, [BOB]);
+    send_as(&outbox, "m.reply", reply(), &format!("To: {BOB}\n\nyes\n")).unwrap();
+    assert_eq!(last(&bed).message.to, [DAN]);
+}
+
+#[test]
 fn a_message_that_only_says_it_is_mine_uses_up_no_key() {
     let bed = Bed::new();
     bed.memory.receive(ME, &[BOB], "forged", 10, None);
