@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use bytemuck::{Pod, Zeroable};
 use rustix::fs::FileType;
 
+use super::delivered::DeliveredMails;
 use super::mail::{self, MaildirMail};
 use super::names::{self, MailFolderRole};
 use super::refused::{RefusedMail, RefusedMails};
@@ -128,7 +129,9 @@ pub struct MaildirFormat {
     pub(super) settings: MaildirSettings,
     /// The runs of the program that sends mail.
     pub(super) runs: SendmailRuns,
-    /// The mails that it refused.
+    /// The mails that only some of their recipients have.
+    pub(super) delivered: DeliveredMails,
+    /// The mails that the program refused.
     pub(super) refused: RefusedMails,
     /// The ids of threads, by the hash of the id of a mail that does not begin its thread itself.
     threads: Mutex<HashMap<u64, Box<str>>>,
@@ -141,6 +144,7 @@ impl MaildirFormat {
         Self {
             settings,
             runs: SendmailRuns::default(),
+            delivered: DeliveredMails::default(),
             refused: RefusedMails::default(),
             threads: Mutex::default(),
             held: Mutex::default(),

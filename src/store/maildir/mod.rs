@@ -2,10 +2,12 @@
 //!
 //! - [`mail`]: one mail. [`names`]: names of files, flags and folders. [`mod@format`]: a Maildir as files of the engine.
 //! - `settings`: the keys of the configuration. `mark`: flags. `compose`: the bytes of a new mail. `send`: its way.
-//!   `refused`: what `sendmail` refused. `receipts`: proofs that a mail was read. `check`: `msgfs check`.
+//!   `delivered`: who has a mail that others wait for. `refused`: what `sendmail` refused. `receipts`: proofs that a
+//!   mail was read. `check`: `msgfs check`.
 
 mod check;
 mod compose;
+mod delivered;
 pub mod format;
 pub mod mail;
 mod mark;
@@ -80,7 +82,10 @@ impl MaildirStore {
             ..StoreProperties::new(spec, me, &spec.dir)
         };
         let format = MaildirFormat::new(settings);
-        properties.state.iter().for_each(|dir| format.refused.keep_in(dir));
+        if let Some(dir) = &properties.state {
+            format.delivered.keep_in(dir);
+            format.refused.keep_in(dir);
+        }
         Self::new(properties, format)
     }
 

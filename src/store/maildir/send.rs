@@ -1,8 +1,9 @@
 //! Sending: a copy among my sent mail, then a file in the Maildir of each recipient of this machine, then the program
 //! that reaches the others (docs/formats/maildir.md, section 8).
 //!
-//! A repeated append does only what is missing. A file is delivered if the unique part of its name is in `new/` or
-//! `cur/`. Nobody knows if the program took a mail before msgfs was killed, so that step may happen twice.
+//! A repeated append does only what is missing. A file is delivered if an earlier append noted that, or if the unique
+//! part of its name is in `new/` or `cur/`. Nobody knows if the program took a mail before msgfs was killed, so that
+//! step may happen twice.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Write as _};
@@ -152,6 +153,27 @@ impl MessageAppender for MaildirStore {
     /// Keeps a copy of a mail, and delivers it. The program that sends mail gets some time. Then the mail is busy. What
     /// the program refuses is done, too: only the copy stays.
     fn append_record(&self, prepared: &PreparedRecord) -> Result<(), StoreError> {
+        let delivered = &self.format.delivered;
+        let known = delivered.find(&prepared.id).map_err(|e| StoreError::io(self.dir(), e))?;
+        let mut having = known.clone();
+        let done = self.send_mail(prepared, &mut having);
+        match &done {
+            Ok(()) if !known.is_empty() => delivered.forget(&prepared.id),
+            Err(_) if having != known => delivered.note(&prepared.id, having),
+            _ => {}
+        }
+        done
+    }
+}
+
+impl MaildirStore {
+    /// Keeps a copy of a mail, delivers it to those of this machine who do not have it, and hands it to the program for
+    /// all others. Whoever has it then is added to `having`.
+    fn send_mail(
+        &self,
+        prepared: &PreparedRecord,
+        having: &mut BTreeSet<String>,
+    ) -> Result<(), StoreError> {
         let bytes = prepared.bytes.as_bytes();
         let mail = mail::parse_mail(bytes, "", Timestamp::now());
         let mail = mail.map_err(|why| StoreError::Invalid(why.to_string()))?;
@@ -160,7 +182,11 @@ impl MessageAppender for MaildirStore {
         let mut remote = Vec::new();
         for address in prepared.to.split(", ") {
             match self.find_route(address)? {
-                Some(dir) => self.deliver(dir, &name, bytes, was_begun)?,
+                Some(_) if having.contains(address) => {}
+                Some(dir) => {
+                    self.deliver(dir, &name, bytes, was_begun)?;
+                    having.insert(address.to_owned());
+                }
                 None => remote.push(address),
             }
         }
@@ -187,9 +213,7 @@ impl MessageAppender for MaildirStore {
             done => done,
         }
     }
-}
 
-impl MaildirStore {
     /// Returns the Maildir of an address, or `None` if the program sends mail to it.
     fn find_route(&self, address: &str) -> Result<Option<&Path>, StoreError> {
         let settings = &self.format.settings;

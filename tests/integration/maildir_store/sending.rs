@@ -157,6 +157,34 @@ fn s1096_refused_late() {
     assert!(m.cat("status.txt").contains("not today"), "{}", m.cat("status.txt"));
 }
 
+/// S1174: who has a mail here does not get it again while `sendmail` says to try later, whatever he did with it, also
+/// after a remount.
+#[test]
+fn s1174_delivered_once_while_sendmail_is_retried() {
+    let bed = Bed::new();
+    let (program, log, open) = (bed.path("sendmail"), bed.path("log"), bed.path("open"));
+    let (log_path, open_path) = (quote(&log), quote(&open));
+    let text = format!("#!/bin/sh\necho >>{log_path}\n[ -e {open_path} ] || exit 75\n");
+    fs::write(&program, text).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let place = Place::new(&bed, &format!("sendmail = \"{}\"\n", program.display()));
+    let note = bed.state("anna").join("stores/maildir/delivered.json");
+    let calls = || fs::read_to_string(&log).map_or(0, |text| text.lines().count());
+    let m = bed.mount("anna");
+    m.ok("printf 'To: bob@localhost, eve@x.example\\n\\nhello\\n' > outbox/x");
+    soon("it waits", || note.exists());
+    let name = place.names("bob/new").remove(0);
+    fs::remove_file(place.at("bob/new").join(name)).unwrap();
+    let before = calls();
+    soon("it is tried again", || calls() > before);
+    drop(m);
+    fs::write(&open, "").unwrap();
+    let m = bed.mount("anna");
+    soon("it goes", || m.sh("grep eve@x.example sent.txt").stdout.contains("\tdelivered\t"));
+    soon("it has ended", || !note.exists());
+    assert!(place.names("bob/new").is_empty() && place.names("bob/cur").is_empty());
+}
+
 /// S808: what cannot go is refused at once, with the reason.
 #[test]
 fn s808_refused() {

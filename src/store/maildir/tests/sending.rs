@@ -235,6 +235,39 @@ fn the_program_gets_the_mail_and_its_answer_counts() {
 }
 
 #[test]
+fn mail_is_not_delivered_again_while_the_program_says_to_try_later() {
+    let place = Place::new();
+    place.make("bob");
+    let program = place.path("sendmail");
+    std::fs::write(&program, "#!/bin/sh\ncat >/dev/null\n[ -e \"${0%/*}/open\" ] || exit 75\n")
+        .unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let open = || {
+        let settings = MaildirSettings {
+            me: vec!["anna@example.org".into()],
+            local: [("bob@localhost".to_owned(), place.path("bob"))].into(),
+            sendmail: Some(program.clone()),
+            ..MaildirSettings::default()
+        };
+        let state = Some(place.path("state"));
+        MaildirStore::open(&StoreSpec { state, ..place.spec(settings) }).unwrap()
+    };
+    let store = open();
+    let prepared = prepare(&store, &draft(&["bob@localhost", "eve@x.example"], "x"), None).unwrap();
+    assert!(matches!(append(&store, &prepared), Err(StoreError::Busy(_))));
+    let name = place.names("bob/new").remove(0);
+    std::fs::remove_file(place.path("bob/new").join(name)).unwrap();
+    assert!(matches!(append(&store, &prepared), Err(StoreError::Busy(_))));
+    // The next process knows it, too.
+    let store = open();
+    assert!(matches!(append(&store, &prepared), Err(StoreError::Busy(_))));
+    std::fs::write(place.path("open"), "").unwrap();
+    append(&store, &prepared).unwrap();
+    assert!(place.names("bob/new").is_empty() && place.names("bob/cur").is_empty());
+    assert!(!place.path("state/delivered.json").exists(), "the mail has ended");
+}
+
+#[test]
 fn a_program_that_hangs_holds_up_nothing() {
     let place = Place::new();
     let store = with_program(&place, "exec sleep 3");
