@@ -419,10 +419,9 @@ impl InstallContent<'_> {
     /// Returns true if a text has something of ours.
     fn is_installed_in(&self, text: &str) -> Result<bool, String> {
         match self {
-            Self::Shared(wanted) | Self::Elsewhere(_, wanted) => {
+            Self::Shared(wanted) | Self::Own(wanted) | Self::Elsewhere(_, wanted) => {
                 Ok(wanted.has_own_and_other(text)?.0)
             }
-            Self::Own(wanted) => Ok(wanted.has_own_and_other(text)? == (true, false)),
             Self::Whole { begin, .. } => Ok(text.starts_with(begin)),
             Self::Block => text_block::has_block(text),
         }
@@ -439,9 +438,11 @@ impl InstallContent<'_> {
     /// Returns a text without ours; `None` if the file goes with it.
     fn remove_from(&self, text: &str) -> Result<Option<String>, String> {
         Ok(match self {
-            Self::Shared(wanted) | Self::Elsewhere(_, wanted) => Some(wanted.remove_hooks(text)?),
+            Self::Shared(wanted) | Self::Own(wanted) | Self::Elsewhere(_, wanted) => {
+                Some(wanted.remove_hooks(text)?)
+            }
             Self::Block => Some(text_block::remove_block(text)?),
-            Self::Own(_) | Self::Whole { .. } => None,
+            Self::Whole { .. } => None,
         })
     }
 

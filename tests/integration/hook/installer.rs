@@ -408,7 +408,7 @@ fn s520_codex_with_hooks_in_toml() {
     assert!(path.exists());
 }
 
-/// S521: Copilot's file and `OpenCode`'s plugin are completely ours. A file that is not ours is left alone.
+/// S521: Copilot's file and `OpenCode`'s plugin are completely ours. Install leaves a file alone that is not.
 #[test]
 fn s521_files_that_are_all_ours() {
     let bed = bed(0);
@@ -435,8 +435,38 @@ fn s521_files_that_are_all_ours() {
     let foreign = text.replace(" hook run stop", " echo");
     put(&own, &foreign);
     assert_eq!(change(&bed, "install", "copilot", &[]).code(), Some(1));
-    uninstall(&bed, "copilot");
     assert_eq!(fs::read_to_string(&own).unwrap(), foreign);
+    let mut left = value(&own);
+    left["hooks"].as_object_mut().unwrap().retain(|event, _| event == "agentStop");
+    uninstall(&bed, "copilot");
+    assert_eq!(value(&own), left);
+}
+
+/// S1155: if somebody adds something to Copilot's file, status says that our hooks are there. Uninstall removes them,
+/// and nothing else.
+#[test]
+fn s1155_what_others_added_to_our_file_stays() {
+    let bed = bed(0);
+    let own = file(&bed, ".copilot/hooks/msgfs.json");
+    install(&bed, "copilot");
+    let theirs = json!({"type":"command","bash":"echo","timeoutSec":5});
+    let [mut with_member, mut with_hook] = [value(&own), value(&own)];
+    with_member["theirs"] = true.into();
+    with_hook["hooks"]["agentStop"].as_array_mut().unwrap().push(theirs.clone());
+    for (mixed, left) in [
+        (with_member, json!({"version":1,"theirs":true})),
+        (with_hook, json!({"version":1,"hooks":{"agentStop":[theirs]}})),
+    ] {
+        put(&own, &mixed.to_string());
+        assert_eq!(change(&bed, "install", "copilot", &[]).code(), Some(1));
+        assert_eq!(value(&own), mixed);
+        let status = bed.msgfs_out(&["hook", "status"]).stdout;
+        let told = "copilot: here; hooks: installed by an older msgfs (";
+        assert!(status.contains(told), "{status}");
+        assert!(uninstall(&bed, "copilot").contains(": written\n"));
+        assert_eq!(value(&own), left);
+        assert!(uninstall(&bed, "copilot").contains(": unchanged\n"));
+    }
 }
 
 /// S522: without a name, the command covers each harness whose folder or program is here. `--dry-run` prints a
