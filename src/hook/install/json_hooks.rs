@@ -166,14 +166,17 @@ impl HookSpec<'_> {
         own
     }
 
-    /// Removes a handler, and the group, the list, the event and `hooks` if they hold nothing else.
+    /// Removes a handler, and its group if it has no other handler, and the list, the event and `hooks` if they hold
+    /// nothing else.
     fn remove_handler(handler: CstNode) {
         let mut node = handler;
         loop {
             let Some(parent) = node.parent() else { return };
+            // A group without handlers is none, whatever else it holds.
+            let is_group = parent.parent().is_some_and(|above| above.is_array());
             let alone = match (parent.as_array(), parent.as_object()) {
                 (Some(list), _) => list.elements().len() == 1,
-                (_, Some(object)) => object.properties().len() == 1,
+                (_, Some(object)) => is_group || object.properties().len() == 1,
                 // The value of a member goes with it.
                 _ => true,
             };
@@ -297,5 +300,57 @@ fn to_input_value(node: &CstNode) -> CstInputValue {
         Some(Value::Bool(value)) => CstInputValue::Bool(value),
         Some(Value::Number(number)) => CstInputValue::Number(number.to_string()),
         _ => CstInputValue::Null,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hook::harness::{Harness, HookLayout};
+
+    const THEIRS: &str = r#"{"type":"command","command":"echo"}"#;
+    const OURS: &str = r#"{"type":"command","command":"msgfs hook run session-start --old"}"#;
+
+    fn claude_hooks() -> HookSpec<'static> {
+        match &Harness::from_name("claude-code").unwrap().hooks {
+            HookLayout::Shared(entries) => HookSpec { entries, program: "msgfs", mid_turn: false },
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn group(handlers: &[&str]) -> String {
+        format!(r#"{{"matcher":"startup","hooks":[{}]}}"#, handlers.join(","))
+    }
+
+    fn file(groups: &[String]) -> String {
+        format!(r#"{{"theme":"dark","hooks":{{"SessionStart":[{}]}}}}"#, groups.join(","))
+    }
+
+    fn value(text: &str) -> Value {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn a_group_goes_with_its_last_handler() {
+        let empty = r#"{"theme":"dark"}"#.to_owned();
+        for (before, after) in [
+            (file(&[group(&[OURS])]), empty.clone()),
+            (file(&[group(&[OURS, OURS]), group(&[OURS])]), empty),
+            (file(&[group(&[OURS]), group(&[THEIRS])]), file(&[group(&[THEIRS])])),
+            (file(&[group(&[OURS, THEIRS])]), file(&[group(&[THEIRS])])),
+        ] {
+            let removed = claude_hooks().remove_hooks(&before).unwrap();
+            assert_eq!(value(&removed), value(&after), "{before}");
+        }
+    }
+
+    #[test]
+    fn a_surplus_handler_goes_with_its_group() {
+        let before = file(&[group(&[OURS]), group(&[OURS]), group(&[OURS]), group(&[THEIRS])]);
+        let after = value(&claude_hooks().insert_hooks(&before).unwrap());
+        let groups = after["hooks"]["SessionStart"].as_array().unwrap();
+        assert_eq!(groups.len(), 3, "{after}");
+        assert!(groups.iter().all(|group| !group["hooks"].as_array().unwrap().is_empty()));
+        assert_eq!(groups[2], value(&group(&[THEIRS])));
     }
 }
