@@ -244,17 +244,23 @@ pub(crate) fn install_or_remove(
             text += &describe_plugin_use(&env, harness, what, &plugin);
             continue;
         }
-        let done = if remove { install::uninstall_part } else { install::install_part };
-        let report = done(&env, harness, what, &wish);
-        refused |= match report.outcome {
-            InstallOutcome::Refused(..) => true,
-            InstallOutcome::NoPlace(_) => choice.is_harness_named(),
-            _ => false,
+        let reports = if remove {
+            install::uninstall_part(&env, harness, what, &wish)
+        } else {
+            vec![install::install_part(&env, harness, what, &wish)]
         };
-        text += &format_report(&env, harness, &report, choice.dry_run);
-        let stands = matches!(report.outcome, InstallOutcome::Written | InstallOutcome::Unchanged);
-        if installs && !choice.dry_run && stands {
-            text += &format_advice(harness);
+        for report in &reports {
+            refused |= match report.outcome {
+                InstallOutcome::Refused(..) => true,
+                InstallOutcome::NoPlace(_) => choice.is_harness_named(),
+                _ => false,
+            };
+            text += &format_report(&env, harness, report, choice.dry_run);
+            let stands =
+                matches!(report.outcome, InstallOutcome::Written | InstallOutcome::Unchanged);
+            if installs && !choice.dry_run && stands {
+                text += &format_advice(harness);
+            }
         }
         if installs {
             text += &explain_silence(&env, harness);
@@ -333,9 +339,11 @@ pub(crate) fn remove_from_harnesses(env: &Env, dry_run: bool) -> HookRemovalRepo
     let wish = InstallOptions { program: String::new(), mid_turn: false, dry_run };
     let mut out = HookRemovalReport { text: String::new(), is_refused: false };
     for harness in &ALL {
-        for what in [InstallPart::Hooks, InstallPart::Instructions] {
-            let report =
-                InstallReport { diff: None, ..install::uninstall_part(env, harness, what, &wish) };
+        let parts = [InstallPart::Hooks, InstallPart::Instructions];
+        let reports =
+            parts.into_iter().flat_map(|what| install::uninstall_part(env, harness, what, &wish));
+        for report in reports {
+            let report = InstallReport { diff: None, ..report };
             if matches!(report.outcome, InstallOutcome::Unchanged | InstallOutcome::NoPlace(_)) {
                 continue;
             }

@@ -225,6 +225,18 @@ struct MissingTarget {
     in_every_folder: bool,
 }
 
+impl MissingTarget {
+    fn into_report(self) -> InstallReport {
+        let Self { file, why, in_every_folder } = self;
+        let outcome = if in_every_folder {
+            InstallOutcome::Refused(why, String::new())
+        } else {
+            InstallOutcome::NoPlace(why)
+        };
+        InstallReport { file, outcome, diff: None, note: None }
+    }
+}
+
 impl<'a> InstallTarget<'a> {
     fn resolve_target(
         env: &Env,
@@ -304,6 +316,18 @@ impl<'a> InstallTarget<'a> {
                 Self { path, content: InstallContent::Block }
             }
         })
+    }
+
+    /// Returns the target, and the other files of a harness that may have the same block.
+    fn with_other_files(self, harness: &Harness) -> impl Iterator<Item = Self> {
+        let names = match (&self.content, harness.instructions) {
+            (InstallContent::Block, InstructionsPlace::Block(names)) => names,
+            _ => &[],
+        };
+        let paths = names.iter().map(|name| self.path.with_file_name(name));
+        let others: Vec<PathBuf> = paths.filter(|path| *path != self.path).collect();
+        let other = |path| Self { path, content: InstallContent::Block };
+        std::iter::once(self).chain(others.into_iter().map(other))
     }
 }
 
@@ -473,19 +497,29 @@ pub fn install_part(
     what: InstallPart,
     wish: &InstallOptions,
 ) -> InstallReport {
-    apply_change(env, harness, what, wish, false, &|_, content, old| {
-        content.install_into(old).map(Some)
-    })
+    match InstallTarget::resolve_target(env, harness, what, wish) {
+        Ok(target) => apply_change(env, harness, what, wish, &target, false, &|_, content, old| {
+            content.install_into(old).map(Some)
+        }),
+        Err(missing) => missing.into_report(),
+    }
 }
 
-/// Takes ours out of the file of a harness.
+/// Takes ours out of the file of a harness, and out of every other file that may have it from before. The other files
+/// are reported only if there was something to do.
 pub fn uninstall_part(
     env: &Env,
     harness: &'static Harness,
     what: InstallPart,
     wish: &InstallOptions,
-) -> InstallReport {
-    let report =
+) -> Vec<InstallReport> {
+    // Uninstalling removes the text that was written then.
+    let wish = &read_written_options(env, harness, what, wish);
+    let target = match InstallTarget::resolve_target(env, harness, what, wish) {
+        Ok(target) => target,
+        Err(missing) => return vec![missing.into_report()],
+    };
+    let change =
         |kept: &dyn Fn() -> Vec<String>, content: &InstallContent<'_>, old: Option<&str>| {
             let Some(old) = old else { return Ok(None) };
             // An unknown text is no obstacle if nothing of ours can be in it.
@@ -494,7 +528,13 @@ pub fn uninstall_part(
             }
             content.undo_install(old, &kept())
         };
-    apply_change(env, harness, what, wish, true, &report)
+    let chosen = target.path.clone();
+    let targets = target.with_other_files(harness);
+    let reports =
+        targets.map(|target| apply_change(env, harness, what, wish, &target, true, &change));
+    reports
+        .filter(|report| report.file == chosen || report.outcome != InstallOutcome::Unchanged)
+        .collect()
 }
 
 /// A function that makes the new text from the backups, the intended content and the old text.
@@ -509,22 +549,10 @@ fn apply_change(
     harness: &'static Harness,
     what: InstallPart,
     wish: &InstallOptions,
+    target: &InstallTarget<'_>,
     removes: bool,
     change: ContentChange<'_>,
 ) -> InstallReport {
-    // Uninstalling removes the text that was written then.
-    let wish = &if removes { read_written_options(env, harness, what, wish) } else { wish.clone() };
-    let target = match InstallTarget::resolve_target(env, harness, what, wish) {
-        Ok(target) => target,
-        Err(MissingTarget { file, why, in_every_folder: everywhere }) => {
-            let outcome = if everywhere {
-                InstallOutcome::Refused(why, String::new())
-            } else {
-                InstallOutcome::NoPlace(why)
-            };
-            return InstallReport { file, outcome, diff: None, note: None };
-        }
-    };
     let file = target.path.clone();
     let refused = |why| {
         InstallOutcome::Refused(
@@ -598,9 +626,10 @@ pub fn list_all_backups(env: &Env) -> Vec<PathBuf> {
         .iter()
         .flat_map(|harness| [(harness, InstallPart::Hooks), (harness, InstallPart::Instructions)]);
     let targets = all.filter_map(|(harness, what)| {
-        InstallTarget::resolve_target(env, harness, what, &wish).ok()
+        let target = InstallTarget::resolve_target(env, harness, what, &wish).ok()?;
+        Some(target.with_other_files(harness))
     });
-    targets.flat_map(|target| harness_file::list_backups(&target.path)).collect()
+    targets.flatten().flat_map(|target| harness_file::list_backups(&target.path)).collect()
 }
 
 /// Returns the path and the state of a harness's file.

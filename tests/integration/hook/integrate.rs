@@ -99,3 +99,30 @@ fn s524_standing_instructions() {
     let out = integrate(&bed, "opencode", &[]);
     assert!(out.ok() && out.stdout.contains("read ~/.claude/CLAUDE.md until now"), "{out:?}");
 }
+
+/// S1156: if Codex gets an `AGENTS.override.md` after the block was written into `AGENTS.md`, uninstall takes the block
+/// out of each file that has it. `msgfs uninstall` lists the copies of both.
+#[test]
+fn s1156_the_block_goes_from_every_file() {
+    let bed = bed(0);
+    let path = bed.path("home/.codex/AGENTS.md");
+    let over = bed.path("home/.codex/AGENTS.override.md");
+    fs::create_dir(path.parent().unwrap()).unwrap();
+    fs::write(&path, "# Rules\n").unwrap();
+    assert!(integrate(&bed, "codex", &[]).ok());
+    fs::write(&over, "mine\n").unwrap();
+    let read = |path: &std::path::Path| fs::read_to_string(path).unwrap();
+    let with = read(&path);
+    let dry = integrate(&bed, "codex", &["--uninstall", "--dry-run"]);
+    assert!(dry.ok() && dry.stdout.contains("/.codex/AGENTS.md: would be written"), "{dry:?}");
+    assert_eq!(read(&path), with);
+    let all = bed.msgfs_out(&["uninstall", "--dry-run"]).stdout;
+    assert!(all.contains("codex: ~/.codex/AGENTS.md: would be written"), "{all}");
+    assert!(all.contains("~/.codex/AGENTS.md.msgfs-bak-"), "{all}");
+    assert!(integrate(&bed, "codex", &[]).ok() && read(&over).contains("msgfs begin"));
+    assert!(integrate(&bed, "codex", &["--uninstall"]).ok());
+    assert_eq!((read(&path), read(&over)), ("# Rules\n".to_owned(), "mine\n".to_owned()));
+    let again = integrate(&bed, "codex", &["--uninstall"]).stdout;
+    let said = "codex: ~/.codex/AGENTS.override.md: unchanged\n";
+    assert!(again.contains(said) && !again.contains("AGENTS.md:"), "{again}");
+}
