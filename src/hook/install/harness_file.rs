@@ -18,6 +18,8 @@ const LARGEST: u64 = 16 << 20;
 const ASIDE: &str = ".msgfs-bak-";
 /// The largest number of backups that are read.
 const LOOKED_AT: usize = 50;
+/// The error for a file that is not as it was read.
+const CHANGED: &str = "another program changed it at this moment; try again";
 
 /// A file as it is now.
 #[derive(Debug)]
@@ -88,17 +90,23 @@ impl HarnessFile {
                 .open(&self.real_path)
                 .and_then(|file| file.set_modified(SystemTime::now()))
                 .map_err(said)?,
-            None => return Err("another program changed it at this moment; try again".to_owned()),
+            None => return Err(CHANGED.to_owned()),
         }
         self.sync_folder()
     }
 
     /// Removes the file, with `keep` after a backup.
     pub(super) fn remove(&self, keep: bool) -> Result<(), String> {
+        let said = |e: io::Error| format!("it cannot be removed: {e}");
         if keep {
             self.write_backup()?;
         }
-        fs::remove_file(&self.real_path).map_err(|e| format!("it cannot be removed: {e}"))?;
+        // This check is as late as possible, as in `write`.
+        let seen = self.stamp_and_mode.map(|(stamp, _)| stamp);
+        if Stamp::from_path(&self.real_path).map_err(said)? != seen {
+            return Err(CHANGED.to_owned());
+        }
+        fs::remove_file(&self.real_path).map_err(said)?;
         self.sync_folder()
     }
 
@@ -166,6 +174,19 @@ fn format_backup_time(at: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_is_removed_only_as_it_was_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("hooks.json");
+        fs::write(&path, "old").unwrap();
+        let read = HarnessFile::read(path.clone()).unwrap();
+        fs::write(&path, "from another program").unwrap();
+        assert_eq!(read.remove(false).unwrap_err(), CHANGED);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "from another program");
+        HarnessFile::read(path.clone()).unwrap().remove(false).unwrap();
+        assert!(!path.exists());
+    }
 
     #[test]
     fn the_name_has_the_time_in_utc() {
