@@ -20,7 +20,7 @@ use msgfs::store::atomic_file::write_atomic;
 use msgfs::store::fs::make_dirs;
 use msgfs::store::probe;
 
-use super::failure::Failure;
+use super::failure::{Failure, refuse};
 use super::machine::DoctorProblem;
 use super::{GlobalOptions, output};
 
@@ -57,7 +57,8 @@ enum HookAction {
     Status,
     /// Write the plugin for Claude Code into a folder
     ///
-    /// It has the same hooks and instructions as `msgfs hook install` and `msgfs init --integrate` write. To install it:
+    /// It has the same hooks and instructions as `msgfs hook install` and `msgfs init --integrate` write. If a file
+    /// there has one of the names and msgfs did not write it, nothing is written, and the exit code is 1. To install it:
     /// claude plugin marketplace add FOLDER; claude plugin install msgfs@msgfs
     Plugin {
         /// The folder, which is made if it is missing
@@ -312,6 +313,12 @@ fn write_plugin(folder: &Path) -> Result<(), Failure> {
     // Claude Code may take a path that begins with a name for a repository.
     let folder =
         &std::path::absolute(folder).map_err(|e| Failure::from_io(display_path(folder), &e))?;
+    if let Some(file) = install::plugin::find_foreign_file(folder) {
+        refuse!(
+            "nothing is written, because msgfs did not write {}; name another folder",
+            display_path(&file)
+        );
+    }
     for (name, text) in install::plugin::render_plugin_files() {
         let file = folder.join(name);
         let written = file.parent().map_or(Ok(()), |above| make_dirs(above, 0o755));

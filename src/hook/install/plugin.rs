@@ -1,6 +1,7 @@
 //! The plugin of a harness. Its files have the same hooks and the same text that are installed otherwise. It also finds
 //! a plugin in use, so that nothing is installed beside it.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::super::harness::{Harness, HookLayout, PluginSettings};
@@ -8,6 +9,7 @@ use super::super::switches::SettingsPlace;
 use super::json_hooks::HookSpec;
 use super::{TEXT, TITLE, find_on_path, harness_folder, switch};
 use crate::config::Env;
+use crate::store::fs::read_small_file;
 
 /// The name of the plugin, and of the marketplace that its folder is.
 const NAME: &str = "msgfs";
@@ -75,6 +77,25 @@ pub fn render_plugin_files() -> Vec<(&'static str, String)> {
         ("hooks/hooks.json", hooks.unwrap_or_default()),
         ("skills/msgfs/SKILL.md", format!("{SKILL}{TITLE}\n{TEXT}")),
     ]
+}
+
+/// Returns the first file of a folder that is in the place of one of ours and that msgfs did not write. If the manifest
+/// there has our name, an older msgfs wrote the files.
+pub fn find_foreign_file(folder: &Path) -> Option<PathBuf> {
+    let manifest = switch::read_settings(&folder.join(MANIFEST));
+    if manifest.is_some_and(|manifest| manifest.get("name").is_some_and(|name| name == NAME)) {
+        return None;
+    }
+    let foreign = |(name, text): (&str, String)| {
+        let file = folder.join(name);
+        let place = std::fs::symlink_metadata(&file);
+        let is_free = place.is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
+        // A file that cannot be read may be anybody's.
+        let is_ours =
+            || read_small_file(&file, switch::LARGEST).is_ok_and(|found| found == text.as_bytes());
+        (!is_free && !is_ours()).then_some(file)
+    };
+    render_plugin_files().into_iter().find_map(foreign)
 }
 
 /// Returns the plugin of ours that a harness uses here.

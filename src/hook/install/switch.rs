@@ -13,7 +13,7 @@ use crate::config::Env;
 use crate::store::fs::read_small_file;
 
 /// The largest size of such a file.
-const LARGEST: u64 = 1 << 20;
+pub(super) const LARGEST: u64 = 1 << 20;
 
 /// Returns each file that keeps a harness from running our hooks here, with the setting in it.
 pub fn find_off_switches(env: &Env, harness: &Harness) -> Vec<(PathBuf, String)> {

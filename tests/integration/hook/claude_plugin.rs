@@ -136,3 +136,35 @@ fn s972_a_plugin_that_is_old_is_told() {
         check(&command, false);
     }
 }
+
+/// S1157: `hook plugin` writes nothing into a folder in which one of its files is somebody else's. It names that file
+/// and asks for another folder. Over files that msgfs wrote, now or earlier, it writes.
+#[test]
+fn s1157_no_file_of_others_is_overwritten() {
+    for name in ["README.md", ".claude-plugin/plugin.json", "skills/msgfs/SKILL.md"] {
+        let bed = bed(0);
+        let folder = bed.path("plugin");
+        write(&folder.join(name), "{\"name\": \"other\"}\n");
+        let before = super::snapshot(&folder);
+        let out = bed.msgfs_out(&["hook", "plugin", folder.to_str().unwrap()]);
+        assert_eq!(out.code(), Some(1), "{out:?}");
+        let file = folder.join(name).display().to_string();
+        assert!(out.stderr.contains(&file) && out.stderr.contains("another folder"), "{out:?}");
+        assert_eq!(super::snapshot(&folder), before);
+    }
+    let bed = bed(0);
+    let folder = bed.path("plugin");
+    let path = folder.to_str().unwrap();
+    said(&bed, &["hook", "plugin", path]);
+    // A first run may have ended before it wrote all files.
+    fs::remove_file(folder.join(".claude-plugin/plugin.json")).unwrap();
+    said(&bed, &["hook", "plugin", path]);
+    write(&folder.join("README.md"), "as an older msgfs wrote it\n");
+    said(&bed, &["hook", "plugin", path]);
+    assert!(fs::read_to_string(folder.join("README.md")).unwrap().starts_with("# msgfs"));
+    fs::remove_file(folder.join("README.md")).unwrap();
+    fs::remove_dir_all(folder.join(".claude-plugin")).unwrap();
+    std::os::unix::fs::symlink("nowhere", folder.join("README.md")).unwrap();
+    assert_eq!(bed.msgfs_out(&["hook", "plugin", path]).code(), Some(1));
+    assert!(!folder.join(".claude-plugin").exists());
+}
