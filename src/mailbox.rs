@@ -26,6 +26,7 @@ use crate::view::{self, BellRecord, Tree};
 use crate::watch::{FolderChanges, WatchTarget, Watcher};
 pub use base::MailboxGlance;
 use base::{MailboxBase, build_view_settings};
+pub use pending_stores::UnopenedStore;
 use pending_stores::{PendingStore, PendingStoreOpener};
 
 /// The delay after a mark, so that the marks of one burst reach the stores together.
@@ -269,6 +270,11 @@ impl Mailbox {
     /// Returns the stores.
     pub fn stores(&self) -> &[Arc<dyn Store>] {
         self.index.stores()
+    }
+
+    /// Returns the stores with a warning that are not open yet.
+    pub fn unopened_stores(&self) -> Vec<UnopenedStore> {
+        self.pending_stores.iter().filter_map(|late| late.describe()).collect()
     }
 
     /// Returns true if a store with a warning is not open yet.

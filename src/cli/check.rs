@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use msgfs::mailbox::UnopenedStore;
 use msgfs::model::verify;
 use msgfs::model::{display_path, sanitize_line};
 use msgfs::store::{Store, Violation};
@@ -17,8 +18,8 @@ use super::{GlobalOptions, complete, output};
 /// Check the stores: form, ids, signatures
 ///
 /// Prints one line for each violation, as `file:line: rule: detail`. Exit code 1 means that there is a
-/// violation. A line that broke off when its writer stopped is printed as `torn`, and is no violation.
-/// Without `--repair` nothing is changed.
+/// violation, or that a store could not be checked. A line that broke off when its writer stopped is printed as
+/// `torn`, and is no violation. Without `--repair` nothing is changed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  msgfs check\n  msgfs check samp\n  msgfs check --json\n  \
     msgfs check --repair")]
@@ -80,17 +81,24 @@ fn print_repair(store: &str, made: &str, args: &Args) -> Result<(), Failure> {
 
 fn check_all(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let mailbox = global.open_mailbox(true)?;
-    let outcome = check_stores(mailbox.stores(), args);
+    let outcome = check_stores(mailbox.stores(), &mailbox.unopened_stores(), args);
     mailbox.close();
     outcome
 }
 
-fn check_stores(stores: &[Arc<dyn Store>], args: &Args) -> Result<(), Failure> {
+fn check_stores(
+    stores: &[Arc<dyn Store>],
+    unopened: &[UnopenedStore],
+    args: &Args,
+) -> Result<(), Failure> {
     let chosen: Vec<_> = stores
         .iter()
         .filter(|store| args.store.as_ref().is_none_or(|name| store.name() == name))
         .collect();
     if let (true, Some(name)) = (chosen.is_empty(), &args.store) {
+        if let Some(left) = unopened.iter().find(|left| left.name == *name) {
+            return Err(Failure::refused(sanitize_line(&left.warning)));
+        }
         let names: Vec<&str> = stores.iter().map(|store| store.name()).collect();
         let (name, names) = (sanitize_line(name), names.join(", "));
         return Err(Failure::Usage(format!(
@@ -98,7 +106,13 @@ fn check_stores(stores: &[Arc<dyn Store>], args: &Args) -> Result<(), Failure> {
         )));
     }
     let (mut violations, mut torn) = (0usize, 0usize);
+    // The others are at default places, and nobody asked for them.
+    let missing = unopened.iter().filter(|left| left.is_configured && args.store.is_none());
     let mut failed = false;
+    for left in missing {
+        failed = true;
+        output::print_notice(&format!("msgfs: {}", sanitize_line(&left.warning)));
+    }
     for store in &chosen {
         let mut written = Ok(());
         let outcome = store.check(&verify::find_claim_fault, &mut |violation| {

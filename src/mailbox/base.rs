@@ -215,11 +215,7 @@ fn open_stores(
         match open_store(&spec, state) {
             Ok(store) => stores.push(store),
             Err(error) => {
-                let left = PendingStore::from_open_error(
-                    spec.clone(),
-                    format!("the store {}", spec.name),
-                    &error,
-                );
+                let left = PendingStore::from_configured(spec.clone(), &error);
                 told.extend(left.warning());
                 late.push(left);
                 failed = failed.or(Some(MailboxOpenError::Store(spec.name, error)));

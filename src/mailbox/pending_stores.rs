@@ -27,12 +27,25 @@ const FOLDERS: usize = 256;
 /// The depth of these folders.
 const DEPTH: usize = 2;
 
+/// A store that is not open, for a person.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnopenedStore {
+    /// Its name.
+    pub name: String,
+    /// True if the configuration asks for it.
+    pub is_configured: bool,
+    /// The warning about it, which says why it is not open.
+    pub warning: String,
+}
+
 /// A store that may come.
 #[derive(Debug)]
 pub(super) struct PendingStore {
     spec: StoreSpec,
     /// The label of the store in warnings.
     label: String,
+    /// The configuration asks for the store.
+    is_configured: bool,
     /// The empty default place. Nobody asked for the store, unless there is something at that place.
     vacant: Option<AbsentStore>,
     /// The warning about it.
@@ -49,6 +62,7 @@ impl PendingStore {
         Self {
             spec,
             label: called,
+            is_configured: false,
             vacant: None,
             warning: Mutex::default(),
             is_due,
@@ -56,7 +70,13 @@ impl PendingStore {
         }
     }
 
-    /// Returns a store that exists, or was asked for, and cannot be opened.
+    /// Returns a configured store that cannot be opened.
+    pub(super) fn from_configured(spec: StoreSpec, why: &StoreError) -> Self {
+        let called = format!("the store {}", spec.name);
+        Self { is_configured: true, ..Self::from_open_error(spec, called, why) }
+    }
+
+    /// Returns a store that exists and cannot be opened.
     pub(super) fn from_open_error(spec: StoreSpec, called: String, why: &StoreError) -> Self {
         let late = Self::new(spec, called);
         *late.warning.lock() = Some(late.format_warning(why));
@@ -74,6 +94,12 @@ impl PendingStore {
     /// Returns the warning about it, as long as it is not open.
     pub(super) fn warning(&self) -> Option<String> {
         self.warning.lock().clone()
+    }
+
+    /// Returns the store for a person, if there is a warning about it.
+    pub(super) fn describe(&self) -> Option<UnopenedStore> {
+        let (name, is_configured) = (self.spec.name.clone(), self.is_configured);
+        Some(UnopenedStore { name, is_configured, warning: self.warning()? })
     }
 
     fn format_warning(&self, error: &impl std::fmt::Display) -> String {

@@ -11,7 +11,7 @@ use crate::common::agz::{self, Letter, ME, Tree};
 use crate::common::amp::{Home, Msg};
 use crate::common::samp::{self, T0};
 use crate::common::shown;
-use crate::common::{Bed, Mount, detach};
+use crate::common::{Bed, Mount, detach, run};
 
 /// Makes a bed with a store of each kind, mounted for bar after `fill`.
 #[track_caller]
@@ -193,6 +193,44 @@ fn s200_one_that_cannot_be_opened() {
         detach(&dir);
     }
     assert!(out.code() == Some(1) && out.stderr.contains("store lost: "), "{out:?}");
+}
+
+/// S1158: `check` fails if a configured store cannot be opened, and says why. It says so too if that store is named. A
+/// store at a default place, for which nobody asked, is no failure.
+#[test]
+fn s1158_check_names_a_store_that_it_cannot_open() {
+    let bed = Bed::new();
+    samp::append(&bed.store, "foo", "somebody", "t", "x", T0);
+    let check = |more: &[&str]| {
+        let mut command = bed.msgfs([&["check", "--me", "somebody"], more].concat());
+        // The log tells of the store, too.
+        command.env("MSGFS_LOG", "off");
+        run(command, None)
+    };
+    bed.config(&format!(
+        "[[store]]\nkind = \"amp\"\nname = \"lost\"\ndir = \"/nowhere\"\n\
+         [[store]]\nkind = \"samp\"\ndir = {:?}\n",
+        bed.store.to_str().unwrap()
+    ));
+    let out = check(&[]);
+    assert_eq!(out.code(), Some(1), "{out:?}");
+    let told = |text: &str| text.contains("msgfs: the store lost is left out: ");
+    assert!(told(&out.stderr) && out.stderr.contains("could not be checked"), "{out:?}");
+    let out = check(&["lost"]);
+    assert!(out.code() == Some(1) && told(&out.stderr), "{out:?}");
+    assert!(!out.stderr.contains("there is no store named"), "{out:?}");
+    let out = check(&["samp"]);
+    assert!(out.ok() && out.stderr.contains("1 store checked, no violations"), "{out:?}");
+
+    bed.config("");
+    let out = check(&[]);
+    assert!(out.ok() && !out.stderr.contains("left out"), "{out:?}");
+    let home = Home::new(&bed);
+    fs::rename(&home.root, bed.path("home/.agent-messaging")).unwrap();
+    let out = check(&[]);
+    assert!(out.ok() && !out.stderr.contains("left out"), "{out:?}");
+    let out = check(&["amp"]);
+    assert!(out.code() == Some(1) && out.stderr.contains("the amp store at ~/"), "{out:?}");
 }
 
 /// S134: each message goes to the store that knows its recipient, else to the store with that form of address.
