@@ -12,6 +12,7 @@ use super::pending_sent::HeldMessage;
 use super::{Tree, names};
 use crate::index::{IndexEntry, IndexTables, MsgIx};
 use crate::model::{DeliveryState, SignatureState, Timestamp, plain_id, sanitize_line};
+use crate::outbox::IDEMPOTENCY_WINDOW_MS;
 use crate::store::{Receipt, SentMessage, Store};
 
 /// The number of newest lines that `sent.txt` has.
@@ -71,7 +72,7 @@ pub(super) enum SentSelection {
     All,
     /// The message with this id, short or whole.
     Id(String),
-    /// The messages with this idempotency key.
+    /// The recent messages with this idempotency key.
     Key(String),
 }
 
@@ -219,7 +220,9 @@ fn select_entries(tree: &Tree, selection: &SentSelection) -> Vec<SentEntry> {
     let tables = tree.index.read();
     let keyed: HashSet<MsgIx> = match selection {
         SentSelection::Key(key) => {
-            tables.messages.find_by_idempotency_key(key).iter().copied().collect()
+            let since = Timestamp::now().plus_millis(-IDEMPOTENCY_WINDOW_MS);
+            let all = tables.messages.find_by_idempotency_key(key).iter().copied();
+            all.filter(|ix| tables.messages.entry(*ix).time() >= since).collect()
         }
         _ => HashSet::new(),
     };

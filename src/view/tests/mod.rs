@@ -1,8 +1,10 @@
 //! The tree over stores in memory. `shown`: messages and their attachments; `beside`: files that can be written
-//! beside them; `questions`: answers; `search`; `threads`: their folders; `texts`: `me/`.
+//! beside them; `questions`: answers; `receipts`: the states of my messages; `search`; `threads`: their folders; `texts`:
+//! `me/`.
 
 mod beside;
 mod questions;
+mod receipts;
 #[cfg(feature = "search")]
 mod search;
 mod shown;
