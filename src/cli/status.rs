@@ -22,13 +22,12 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
-    if !args.json {
-        return access::with_tree(global, AccessPurpose::LOOK, |tree| {
-            access::print_file(tree, "status.txt")
-        });
-    }
-    let mailbox = global.open_mailbox(true)?;
-    let status = mailbox.tree().collect_status();
-    mailbox.close();
-    output::print_json_line(&status)
+    access::with_tree(global, AccessPurpose::LOOK, |tree| {
+        if !args.json {
+            return access::print_file(tree, "status.txt");
+        }
+        let mut text = Vec::new();
+        tree.cat(".status", &mut text)?;
+        output::print_json(&String::from_utf8_lossy(&text))
+    })
 }

@@ -2,6 +2,7 @@
 //! nothing happens.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -112,22 +113,36 @@ pub struct LastRefusal {
     pub reason: String,
 }
 
+/// A node of the view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum StatusKey {
+    /// `status.txt`
+    Text,
+    /// `.status`: one line of JSON for `msgfs status --json`.
+    Report,
+}
+
 /// The view `status.txt`.
 #[derive(Debug, Default)]
 pub(super) struct StatusView;
 
 impl View for StatusView {
-    type Key = ();
+    type Key = StatusKey;
 
-    fn traits((): &()) -> &'static [NodeTrait] {
+    fn traits(_: &StatusKey) -> &'static [NodeTrait] {
         &[NodeTrait::Pages(PagePolicy::Bypass)]
     }
 
-    fn text(&self, tree: &Tree, (): &()) -> Result<(String, Timestamp), Error> {
-        Ok(status_text(tree))
+    fn text(&self, tree: &Tree, key: &StatusKey) -> Result<(String, Timestamp), Error> {
+        let status = tree.collect_status();
+        let text = match key {
+            StatusKey::Text => format_status(status),
+            StatusKey::Report => serde_json::to_string(&status).map_err(io::Error::from)? + "\n",
+        };
+        Ok((text, status_time(tree)))
     }
 
-    fn newest_time(&self, tree: &Tree, (): &()) -> Option<Timestamp> {
+    fn newest_time(&self, tree: &Tree, _: &StatusKey) -> Option<Timestamp> {
         Some(status_time(tree))
     }
 }
@@ -163,9 +178,8 @@ impl Tree {
     }
 }
 
-/// Returns the text and its time.
-fn status_text(tree: &Tree) -> (String, Timestamp) {
-    let status = tree.collect_status();
+/// Returns the text of `status.txt`.
+fn format_status(status: MailboxStatus) -> String {
     let key = status.key.as_deref().unwrap_or("none");
     let mut lines = vec![format!("me: {}", sanitize_line(&status.me)), format!("key: {key}")];
     if status.read_only {
@@ -201,7 +215,7 @@ fn status_text(tree: &Tree) -> (String, Timestamp) {
         format!("last bad query: {} ({})", sanitize_line(&query), sanitize_line(&reason))
     }));
     lines.extend(status.notes.iter().map(|text| format!("note: {}", sanitize_line(text))));
-    (lines.join("\n") + "\n", status_time(tree))
+    lines.join("\n") + "\n"
 }
 
 /// Returns the time of the last change of anything that `status.txt` shows.

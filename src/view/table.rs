@@ -19,7 +19,7 @@ use super::rejected::{RejectedKey, RejectedView};
 use super::root::RootView;
 use super::search::{SearchKey, SearchView};
 use super::sent::{SentKey, SentView};
-use super::status::StatusView;
+use super::status::{StatusKey, StatusView};
 use super::transcript::{TranscriptKey, TranscriptView};
 use super::wait::{WaitKey, WaitView};
 use super::{CachePolicy, Error, Tree};
@@ -345,8 +345,9 @@ views! {
         "README.txt", listed: true, number: 2, ();
     }
     /// `status.txt`
-    Status(()) => status: StatusView {
-        "status.txt", listed: true, number: 3, ();
+    Status(StatusKey) => status: StatusView {
+        "status.txt", listed: true, number: 3, StatusKey::Text;
+        ".status", listed: false, number: 25, StatusKey::Report;
     }
     /// `agents.txt`
     Agents(()) => agents: AgentsView {

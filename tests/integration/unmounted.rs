@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::common::fixtures::three;
-use crate::common::samp::{append_raw, bodies, log, today};
+use crate::common::samp::{Rec, append_raw, bodies, log, today};
 use crate::common::{Bed, Out, binary, quote, run, soon};
 
 /// Parses lines of JSON.
@@ -236,6 +236,26 @@ fn s358_a_missing_mailbox_is_not_healthy() {
     assert!(status.contains("needs a look") && status.contains("there is no mailbox"), "{status}");
     std::fs::create_dir_all(bed.path("a/data/mailboxes/bob.x")).unwrap();
     assert!(!quiet(&bed, &["status"]).contains("there is no mailbox"));
+}
+
+/// S1159: beside a mount, `status --json` has what only the mount knows: the last refusal, unknown id and bad query.
+#[test]
+fn s1159_json_has_what_the_mount_knows() {
+    let bed = Bed::new();
+    let [Rec { id, .. }, ..] = three(&bed);
+    let wrong = format!("{}{}", &id[..7], if id[..8].ends_with('0') { "1" } else { "0" });
+    let m = bed.mount("bar");
+    m.sh("printf 'Via: nowhere\\n\\nhi' > outbox/z; ls search/from:");
+    m.sh(&format!("cat inbox/{wrong}"));
+    let status = || lines(&quiet(&bed, &["status", "--json"])).remove(0);
+    let told = status();
+    assert_eq!(told["last_refusal"]["name"], "z", "{told}");
+    assert_eq!(told["last_unknown_id"]["id"], wrong.as_str(), "{told}");
+    assert_eq!(told["last_bad_query"]["query"], "from:", "{told}");
+    assert!(!m.ok("ls -a").contains(".status\n"), "its file is not listed");
+    m.umount();
+    let told = status();
+    assert_eq!([&told["last_unknown_id"], &told["last_bad_query"]], [&Value::Null; 2], "{told}");
 }
 
 /// S359: `--json` prints one object a line, with these members, for `inbox`, `status`, `key list`, `doctor` and
