@@ -28,7 +28,7 @@ pub fn clean_filename(name: &str) -> String {
         return UNNAMED.to_owned();
     }
     let cut = shorten_name(trimmed, MAX_NAME);
-    if is_reserved(&cut) { format!("_{cut}") } else { cut }
+    if is_reserved(&cut) { shorten_name(&format!("_{cut}"), MAX_NAME) } else { cut }
 }
 
 fn is_plain_char(c: char) -> bool {
@@ -153,6 +153,11 @@ mod tests {
         assert!(
             clean_filename(&long).ends_with("a.gz") || clean_filename(&long).ends_with(".tar.gz")
         );
+        for reserved in ["con", "NUL.tar", "lpt1"] {
+            let cleaned = clean_filename(&format!("{reserved}.{}", "a".repeat(300)));
+            assert_eq!(cleaned.len(), MAX_NAME, "{reserved}");
+            assert!(cleaned.starts_with(&format!("_{reserved}.a")), "{cleaned}");
+        }
     }
 
     fn good() -> AttachmentRef<'static> {
@@ -205,12 +210,10 @@ mod tests {
         #[test]
         fn clean_names_are_safe_and_stay(name in any::<String>(), ext in "[a-z/%.25fF ]{0,8}") {
             let cleaned = clean_filename(&format!("{name}{ext}"));
-            prop_assert!(!cleaned.is_empty() && cleaned.len() <= MAX_NAME + 1);
+            prop_assert!(!cleaned.is_empty() && cleaned.len() <= MAX_NAME);
             prop_assert!(cleaned.chars().all(is_plain_char));
             prop_assert!(cleaned.contains(|c| c != '.'));
-            if cleaned.len() <= MAX_NAME {
-                prop_assert_eq!(clean_filename(&cleaned), cleaned);
-            }
+            prop_assert_eq!(clean_filename(&cleaned), cleaned);
         }
     }
 }
