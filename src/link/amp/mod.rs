@@ -459,7 +459,7 @@ impl LinkEngine for AmpEngine {
             Ok(key) => key,
             Err(outcome) => return outcome.reason().map(str::to_owned).into_iter().collect(),
         };
-        let line = match self.fetch.get("?limit=1", Some(key.as_str())) {
+        let problem = match self.fetch.get("?limit=1", Some(key.as_str())) {
             Err(HttpError::NotSent(why) | HttpError::Lost(why)) => {
                 format!("{} cannot be reached: {why}", self.describe_engine())
             }
@@ -473,13 +473,9 @@ impl LinkEngine for AmpEngine {
                     self.describe_engine()
                 )
             }
-            Ok(_) => format!(
-                "{} answers and knows the key of {}",
-                self.describe_engine(),
-                self.registration.address
-            ),
+            Ok(_) => return Vec::new(),
         };
-        vec![line]
+        vec![problem]
     }
 
     fn load_secrets(&self) -> Vec<Zeroizing<String>> {

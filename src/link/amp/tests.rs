@@ -181,8 +181,7 @@ fn both_manners_take_a_message_in_their_form() {
             "{path} {body}"
         );
         assert!(bench.engine().describe_engine().contains(NAME) || manner == Manner::Deployed);
-        assert_eq!(bench.engine().check_connection().len(), 1);
-        assert!(bench.engine().check_connection()[0].contains("knows the key"));
+        assert_eq!(bench.engine().check_connection(), [""; 0], "{manner:?}");
     }
 }
 
@@ -538,7 +537,7 @@ mod registering {
             assert_eq!(mode & 0o777, 0o600);
             let links = find_links(&agent.path().join("registrations"), "carol");
             assert_eq!((links.len(), links[0].0.as_str()), (1, bench.fake.name));
-            assert!(open(&links[0].1).unwrap().check_connection()[0].contains("knows the key"));
+            assert_eq!(open(&links[0].1).unwrap().check_connection(), [""; 0], "{manner:?}");
             // The bash clients add the version themselves.
             let file: Value = serde_json::from_slice(&std::fs::read(&made.file).unwrap()).unwrap();
             assert_eq!(file["apiUrl"], bench.fake.api_url());
