@@ -236,7 +236,11 @@ impl LogSync {
     /// Returns the system's error; then no state is saved.
     pub fn flush(&mut self) -> Result<(), NatsError> {
         while let Some(name) = self.unsynced_files.first() {
-            self.logs.sync_log(name).map_err(NatsError::disk(name))?;
+            match self.logs.sync_log(name) {
+                // The file was removed or replaced meanwhile, so nothing is left to sync.
+                Err(error) if fs::is_absent(&error) => {}
+                synced => synced.map_err(NatsError::disk(name))?,
+            }
             self.unsynced_files.pop_first();
         }
         let changed: Vec<&str> = self
@@ -420,4 +424,36 @@ fn derive_host_code() -> String {
     let hash = Sha256::digest(uname.nodename().to_bytes());
     let digit = |byte: &u8| DIGITS.get(usize::from(byte % 32)).map(|digit| char::from(*digit));
     hash.iter().filter_map(digit).take(7).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(dir: &Path) -> LogSync {
+        let folder = dir.join("samp");
+        std::fs::create_dir_all(&folder).unwrap();
+        let kept = NatsState::open(&dir.join("state")).unwrap().unwrap();
+        LogSync::new(&folder, kept, Arc::new(HealthBoard::new("nats", dir, ""))).unwrap()
+    }
+
+    /// A log that is removed or replaced before it is synced does not stop the link.
+    #[test]
+    fn a_log_that_vanishes_before_it_is_synced_stops_nothing() {
+        for is_replaced in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let mut log_sync = open(dir.path());
+            for name in ["log-a.jsonl", "log-b.jsonl"] {
+                log_sync.logs.append_text(name, b"x\n", true).unwrap();
+                log_sync.unsynced_files.insert(name.to_owned());
+            }
+            let log = dir.path().join("samp/log-a.jsonl");
+            std::fs::remove_file(&log).unwrap();
+            if is_replaced {
+                std::fs::create_dir(&log).unwrap();
+            }
+            log_sync.flush().unwrap();
+            assert!(log_sync.unsynced_files.is_empty(), "{is_replaced}");
+        }
+    }
 }
