@@ -149,6 +149,8 @@ pub enum ConnectionRisk {
     /// No risk.
     #[default]
     None,
+    /// A request for the message at the cursor.
+    Cursor,
     /// A request for the subjects of these writers.
     Writers(Vec<String>),
     /// A request for the messages behind this one.
@@ -403,6 +405,7 @@ impl LogSync {
             ConnectionRisk::Writers(names) if names.len() > 1 => self.asks_singly = true,
             ConnectionRisk::Writers(names) => self.broken_writers.extend(names),
             ConnectionRisk::Feed(_) => self.reads_carefully = true,
+            ConnectionRisk::Cursor => self.state.cursor.is_risky = true,
             ConnectionRisk::None => {}
         }
         true

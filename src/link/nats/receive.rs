@@ -192,7 +192,9 @@ impl LogSync {
         stored: &StreamMessage,
     ) -> Result<(), NatsError> {
         let (number, subject) = ((stored.seq, stored.time), stored.subject.as_str());
-        self.receive_as(server, number, subject, &stored.message, stored.answers).await
+        self.receive_as(server, number, subject, &stored.message, stored.answers).await?;
+        self.state.cursor.is_risky = true;
+        Ok(())
     }
 
     async fn receive_as(
@@ -209,6 +211,7 @@ impl LogSync {
             Err(why) => self.refuse_message(server, subject, seq, &why.to_string()),
         }
         (self.state.cursor.seq, self.state.cursor.time) = (seq, time);
+        self.state.cursor.is_risky = false;
         Ok(())
     }
 
@@ -351,8 +354,8 @@ impl LogSync {
         let held = info.state;
         let mut other = cursor.created != info.created || cursor.seq > held.last_seq;
         if !other && cursor.time != 0 && cursor.seq >= held.first_seq {
-            let there = server.fetch_message(cursor.seq).await?;
-            other = there.is_some_and(|there| there.time != cursor.time);
+            let there = self.query_cursor_time(server).await?;
+            other = there.is_some_and(|time| time != cursor.time);
         }
         if other {
             // The stream was made anew, or restored from an older copy. Local lines are published again if they are
@@ -393,6 +396,23 @@ impl LogSync {
             }
         }
         Ok(())
+    }
+
+    /// Returns the time of the message at the cursor; `None` if it does not exist.
+    async fn query_cursor_time(
+        &mut self,
+        server: &mut NatsConnection,
+    ) -> Result<Option<i64>, NatsError> {
+        let seq = self.state.cursor.seq;
+        let there = if self.state.cursor.is_risky {
+            server.fetch_via_api(">", seq).await?.filter(|there| there.seq == seq)
+        } else {
+            self.risk = ConnectionRisk::Cursor;
+            let there = server.fetch_message(seq).await?;
+            self.risk = ConnectionRisk::None;
+            there
+        };
+        Ok(there.map(|there| there.time))
     }
 
     /// Compares the last message of a subject with the log.

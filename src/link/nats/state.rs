@@ -36,6 +36,9 @@ pub struct StreamCursor {
     pub time: i64,
     /// The largest payload that the server takes, in bytes.
     pub most: u64,
+    /// True if reading the message directly may kill the connection, so that only the API is asked for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_risky: bool,
 }
 
 /// The position in a writer's subject.
@@ -206,7 +209,8 @@ mod tests {
                 tail: Some(NatsLogTail::from_line(&line)),
             },
         );
-        state.cursor = StreamCursor { created: "then".into(), seq: 2, time: 5, most: 1 << 20 };
+        state.cursor =
+            StreamCursor { created: "then".into(), seq: 2, time: 5, most: 1 << 20, is_risky: true };
         state.save_changes(all(&places), all(&places)).unwrap();
         let kept = (state.cursor.clone(), places.clone());
         drop(state);

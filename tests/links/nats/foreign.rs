@@ -118,6 +118,23 @@ fn a_message_that_no_client_can_read_stops_nobody() {
 }
 
 #[test]
+fn a_link_whose_last_message_no_client_can_read_connects_again() {
+    let server = Server::start();
+    let (a, mut b) = (Machine::of(&server), Machine::of(&server));
+    a.write("a", &record("a", 0));
+    b.has("a", &record("a", 0));
+    let headers = b"NATS/1.0\r\nno colon\r\n\r\n";
+    server.raw().publish(b"msgfs.team.evil", "", headers, record("evil", 0).as_bytes());
+    b.tells("is refused");
+    // Now the cursor stands on the bad message.
+    b.restart();
+    a.write("a", &record("a", 1));
+    b.has("a", &records("a", 0..2));
+    b.write("b", &record("b", 0));
+    a.has("b", &record("b", 0));
+}
+
+#[test]
 fn a_line_forged_under_another_writers_subject() {
     let server = Server::start();
     let (mut a, b) = (Machine::of(&server), Machine::of(&server));
