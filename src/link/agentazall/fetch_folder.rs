@@ -14,7 +14,7 @@ use crate::store::{atomic_file, fs};
 /// The file with the known ids that are still on the server.
 pub const LISTED: &str = "listed.json";
 /// The limit on the size of a fetched file, except for attachments.
-const MAX_FILE: u64 = 64 << 20;
+pub const MAX_FILE: u64 = 64 << 20;
 /// The number of attempts to unpack a letter.
 const MAX_TRIES: u64 = 3;
 /// The reason for refusing a letter that ended the process each time.

@@ -27,8 +27,10 @@ const LATE: i64 = 10 * 60_000;
 const WATCHED: i64 = 24 * 3_600_000;
 /// The time between two fetches that examine old days too, in milliseconds.
 const ALL_DAYS: i64 = 10 * 60_000;
-/// The limit on the size of a text.
-const MAX_TEXT: u64 = fs::MAX_RECORD as u64;
+/// The room for the note in a text that changed.
+const NOTICE: u64 = 256;
+/// The limit on the size of a text. With the note, it is no longer than the job's reader and the store read.
+const MAX_TEXT: u64 = fs::MAX_RECORD as u64 - NOTICE;
 /// The limit on the size of an attachment. A larger one is left out.
 const MAX_PART: u64 = 256 << 20;
 /// The limit on the size of all attachments of a message.
@@ -478,5 +480,9 @@ mod tests {
         );
         let text = String::from_utf8(add_change_notice(new, &taken(b"other"))).unwrap();
         assert!(text.contains("changed on the server"), "{text}");
+        for old in [taken(old), taken(b"other")] {
+            let longest = MAX_TEXT + (add_change_notice(new, &old).len() - new.len()) as u64;
+            assert!(longest <= fetch_folder::MAX_FILE && longest <= fs::MAX_RECORD as u64);
+        }
     }
 }
