@@ -66,7 +66,7 @@ pub(super) fn run_carrier(
     let mut next = orders.next_job(None)?;
     while let NextJob::Job(name) = next {
         let folder = job::job_folder(link, &name);
-        let Some(order) = job::read_order(&folder) else {
+        let Ok(Some(order)) = job::read_order(&folder) else {
             orders.report(ENDED);
             next = orders.next_job(None)?;
             continue;
@@ -116,7 +116,7 @@ fn carry_with_engine(
         }
         let NextJob::Job(following) = next else { return Ok(next) };
         match job::read_order(&job::job_folder(link, &following)) {
-            Some(known) if EngineVersion::read(&known.settings) == version => {
+            Ok(Some(known)) if EngineVersion::read(&known.settings) == version => {
                 (name, order) = (following, known);
             }
             _ => return Ok(NextJob::Job(following)),

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::engine::{EngineSettings, ExchangeOutcome};
+use crate::model::display_path;
 use crate::store::append_log::{AppendLog, AppendSync};
 use crate::store::{atomic_file, fs};
 
@@ -137,7 +138,8 @@ impl CarrierJob {
     /// Returns the job of the lowest name that is left in a link's folder. Removes jobs whose order was never written.
     ///
     /// # Errors
-    /// Returns the system's error.
+    /// Returns the system's error. A job whose order cannot be read stays, because its folder may hold the only copy of
+    /// fetched mail.
     pub fn find_left(link: &Path) -> io::Result<Option<Self>> {
         let entries = match std::fs::read_dir(link.join(JOBS)) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -146,19 +148,16 @@ impl CarrierJob {
         let mut folders: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
         folders.sort_unstable();
         for folder in folders {
-            match read_order(&folder) {
-                Some(JobOrder { task, .. }) => {
-                    let task = match task {
-                        CarrierTask::Send(message) => {
-                            CarrierTask::Deliver { messages: vec![message] }
-                        }
-                        other => other,
-                    };
-                    return Ok(Some(Self { folder, task, read: 0 }));
-                }
+            let Some(order) = read_order(&folder)? else {
                 // This job was never started.
-                None => std::fs::remove_dir_all(&folder)?,
-            }
+                std::fs::remove_dir_all(&folder)?;
+                continue;
+            };
+            let task = match order.task {
+                CarrierTask::Send(message) => CarrierTask::Deliver { messages: vec![message] },
+                other => other,
+            };
+            return Ok(Some(Self { folder, task, read: 0 }));
         }
         Ok(None)
     }
@@ -246,10 +245,32 @@ pub(super) fn raw_folder(job: &Path) -> PathBuf {
     job.join(RAW)
 }
 
-/// Reads the order in a job's folder; `None` if it was never written as a whole.
-pub(super) fn read_order(job: &Path) -> Option<JobOrder> {
-    let bytes = fs::read_small_file(&job.join(ORDER), MAX_FILE).ok()?;
-    serde_json::from_slice(&bytes).ok()
+/// Reads the order in a job's folder; `None` if there is none, or a torn one and nothing that was fetched.
+///
+/// # Errors
+/// Returns the system's error, with the path of the order.
+pub(super) fn read_order(job: &Path) -> io::Result<Option<JobOrder>> {
+    let path = job.join(ORDER);
+    let told = |e: io::Error| {
+        io::Error::new(e.kind(), format!("{} cannot be read: {e}", display_path(&path)))
+    };
+    let bytes = match fs::read_small_file(&path, MAX_FILE) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other.map_err(told)?,
+    };
+    match serde_json::from_slice(&bytes) {
+        Ok(order) => Ok(Some(order)),
+        Err(_) if !has_raw_files(job)? => Ok(None),
+        Err(e) => Err(told(e.into())),
+    }
+}
+
+/// Returns true if a fetch wrote something to the folder of a job.
+fn has_raw_files(job: &Path) -> io::Result<bool> {
+    match std::fs::read_dir(raw_folder(job)) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        entries => Ok(entries?.next().is_some()),
+    }
 }
 
 /// Records durably, in the folder of a fetch, that an engine is asked now.
@@ -352,6 +373,32 @@ mod tests {
         assert_eq!(left.read_outcomes().unwrap().len(), 3);
         left.remove().unwrap();
         assert!(CarrierJob::find_left(dir.path()).unwrap().is_none());
+    }
+
+    /// Only a job that was never started is removed. One whose order cannot be read may hold fetched mail.
+    #[test]
+    fn a_job_whose_order_cannot_be_read_stays() {
+        for (order, mail, stays) in
+            [(None, false, false), (Some("{\"set"), false, false), (Some("{\"set"), true, true)]
+        {
+            let dir = tempfile::tempdir().unwrap();
+            let folder = job_folder(dir.path(), "1");
+            std::fs::create_dir_all(folder.join(RAW)).unwrap();
+            if let Some(text) = order {
+                std::fs::write(folder.join(ORDER), text).unwrap();
+            }
+            if mail {
+                std::fs::write(folder.join(RAW).join("0.txt"), "mail").unwrap();
+            }
+            let found = CarrierJob::find_left(dir.path());
+            assert_eq!((found.is_err(), folder.exists()), (stays, stays), "{order:?} {mail}");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let folder = job_folder(dir.path(), "1");
+        // Reading a folder fails, but not because nothing is there.
+        std::fs::create_dir_all(folder.join(ORDER)).unwrap();
+        let why = CarrierJob::find_left(dir.path()).unwrap_err().to_string();
+        assert!(why.contains("order.json cannot be read") && folder.exists(), "{why}");
     }
 
     /// A job that a build left which started a process for each message is taken up.
