@@ -54,7 +54,8 @@ enum LinkAction {
     },
     /// Give up the mail that waits for a link
     ///
-    /// The mail is never sent. `NAME.warning` in sent/ says so.
+    /// The mail is never sent. `NAME.warning` in sent/ says so. Mail that is being sent now is given up after the
+    /// try, unless the other side has it or may have it.
     Drop {
         /// The name of the link
         name: String,

@@ -4,7 +4,7 @@
 //! over. A line is on disk before the event that it announces: the intent before the first byte leaves, the outcome
 //! before anything else is done. A torn last line counts as never written.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -158,6 +158,8 @@ pub struct Journal {
     ready: BTreeSet<u64>,
     waiting: BTreeSet<(i64, u64)>,
     refused: usize,
+    /// The entries that a person gave up while a carrier had them.
+    given_up: HashSet<u64>,
     seen: HashMap<String, i64>,
     cuts: Vec<i64>,
 }
@@ -196,6 +198,7 @@ impl Journal {
             ready: BTreeSet::new(),
             waiting: BTreeSet::new(),
             refused: 0,
+            given_up: HashSet::new(),
             seen: HashMap::new(),
             cuts: Vec::new(),
         };
@@ -297,6 +300,7 @@ impl Journal {
         };
         let over: Vec<u64> =
             changes.iter().filter(|(_, change)| is_over(change)).map(|(no, _)| *no).collect();
+        let changed: Vec<u64> = changes.iter().map(|(no, _)| *no).collect();
         let line = |(no, change)| match change {
             EntryChange::Taken { given } => JournalLine::Taken { no, at: now, given },
             EntryChange::Refused { why } => JournalLine::Refused { no, at: now, why },
@@ -304,7 +308,22 @@ impl Journal {
             EntryChange::Untried => JournalLine::Untried { no, at: now },
         };
         self.append_lines(changes.into_iter().map(line).collect())?;
+        for no in changed {
+            self.given_up.remove(&no);
+        }
         Ok(over.into_iter().map(|no| self.wire_path(no)).collect())
+    }
+
+    /// Remembers that a person gave up the entries that a carrier has, until the next change of each.
+    pub fn give_up_tried(&mut self) {
+        let tried = self.open_entries().filter(|(_, e)| e.stage == DeliveryStage::Trying);
+        let tried: Vec<u64> = tried.map(|(no, _)| no).collect();
+        self.given_up.extend(tried);
+    }
+
+    /// Returns true if a person gave up an entry while a carrier had it.
+    pub fn is_given_up(&self, no: u64) -> bool {
+        self.given_up.contains(&no)
     }
 
     /// Records durably that fetched messages are in the store, or that the engine still lists them.

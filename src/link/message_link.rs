@@ -10,7 +10,6 @@ mod delivery;
 mod jobs;
 
 use std::cell::Cell;
-use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -69,8 +68,6 @@ pub struct MessageLink {
     program: CarrierProgram,
     carrier: Mutex<Option<CarrierProcess>>,
     journal: Mutex<Journal>,
-    /// The entries of the carrier's job that a person gave up meanwhile.
-    given_up: Mutex<HashSet<u64>>,
     board: Arc<HealthBoard>,
     wakeup: Arc<LinkWakeup>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -151,7 +148,6 @@ impl MessageLink {
             program,
             carrier: Mutex::default(),
             journal: Mutex::new(journal),
-            given_up: Mutex::default(),
             board,
             wakeup: Arc::default(),
             thread: Mutex::default(),
@@ -240,30 +236,25 @@ impl MessageLink {
         self.settle_waiting(&EntryChange::Later { why, until: now() })
     }
 
-    /// Refuses all waiting messages for good. Returns their number.
+    /// Refuses all waiting messages for good. Returns their number. A message that a carrier has is refused after its
+    /// try, unless the engine has it or may have it.
     ///
     /// # Errors
     /// Returns the system's error.
     pub fn drop_waiting(&self) -> io::Result<usize> {
-        let change = EntryChange::Refused { why: GIVEN_UP.to_owned() };
-        let dropped = self.settle_waiting(&change)?;
-        // A carrier may not have come to these yet.
-        let tried: Vec<u64> = {
-            let journal = self.journal.lock();
-            let tried = journal.open_entries().filter(|(_, e)| e.stage == DeliveryStage::Trying);
-            tried.map(|(no, _)| no).collect()
-        };
-        self.given_up.lock().extend(tried);
-        Ok(dropped)
+        self.settle_waiting(&EntryChange::Refused { why: GIVEN_UP.to_owned() })
     }
 
-    /// Records a change of every waiting message that no carrier has. Then ends the backoff and wakes the thread, so
-    /// that the store moves what is finished.
+    /// Records a change of every waiting message that no carrier has. A refusal concerns those that a carrier has after
+    /// their try. Then ends the backoff and wakes the thread, so that the store moves what is finished.
     fn settle_waiting(&self, change: &EntryChange) -> io::Result<usize> {
         let (waiting, over) = {
             let mut journal = self.journal.lock();
             let open = journal.open_entries().filter(|(_, e)| e.stage != DeliveryStage::Trying);
             let changes: Vec<_> = open.map(|(no, _)| (no, change.clone())).collect();
+            if matches!(change, EntryChange::Refused { .. }) {
+                journal.give_up_tried();
+            }
             (changes.len(), journal.record_changes(changes, now())?)
         };
         journal::remove_wire_files(&over);

@@ -43,7 +43,9 @@ impl MessageLink {
         let over = {
             let mut journal = self.journal.lock();
             let change = |(no, outcome): &(u64, &ExchangeOutcome)| {
-                Some((*no, change_after(find_tried_entry(&journal, *no)?, outcome)))
+                let entry = find_tried_entry(&journal, *no)?;
+                let is_given_up = journal.is_given_up(*no) && is_not_taken(outcome);
+                Some((*no, if is_given_up { give_up() } else { change_after(entry, outcome) }))
             };
             let changes = outcomes.iter().filter_map(change).collect();
             journal.record_changes(changes, now())?
@@ -67,7 +69,6 @@ impl MessageLink {
         lines: &[OutcomeLine],
         schedule: &mut RetrySchedule,
     ) -> io::Result<()> {
-        let given_up = self.given_up.lock().clone();
         let is_killed = !lines.contains(&OutcomeLine::End);
         let changes: Vec<(u64, EntryChange)> = {
             let journal = self.journal.lock();
@@ -76,8 +77,8 @@ impl MessageLink {
             let change = |(n, (no, entry)): (usize, (u64, &JournalEntry))| {
                 let change = if is_killed && n == 0 {
                     delay_entry(entry, KILLED, Some(0), true)
-                } else if given_up.contains(&no) {
-                    EntryChange::Refused { why: GIVEN_UP.to_owned() }
+                } else if journal.is_given_up(no) {
+                    give_up()
                 } else {
                     EntryChange::Untried
                 };
@@ -90,7 +91,6 @@ impl MessageLink {
         }
         let over = self.journal.lock().record_changes(changes, now())?;
         remove_wire_files(&over);
-        self.given_up.lock().retain(|no| messages.iter().all(|message| message.no != *no));
         Ok(())
     }
 }
@@ -98,6 +98,16 @@ impl MessageLink {
 /// Returns an entry that a carrier has or had, and whose outcome is not recorded.
 fn find_tried_entry(journal: &Journal, no: u64) -> Option<&JournalEntry> {
     journal.entry(no).filter(|entry| entry.stage == DeliveryStage::Trying)
+}
+
+/// Returns the change of an entry that a person gave up.
+fn give_up() -> EntryChange {
+    EntryChange::Refused { why: GIVEN_UP.to_owned() }
+}
+
+/// Returns true if the engine does not have the message after this outcome of a try, and may take it later.
+fn is_not_taken(outcome: &ExchangeOutcome) -> bool {
+    matches!(outcome, ExchangeOutcome::Later { .. } | ExchangeOutcome::Away { .. })
 }
 
 /// Returns the change of an entry after this outcome of a try.

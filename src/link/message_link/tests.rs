@@ -623,11 +623,40 @@ fn messages_of_a_running_job_can_be_given_up() {
     let mut schedule = RetrySchedule::default();
     assert!(post.run_turn(&mut schedule, &|| {}).unwrap());
     assert!(matches!(post.find_fate("m000", "bob"), Some(DeliveryFate::Taken)));
-    assert!(matches!(post.find_fate("m001", "bob"), Some(DeliveryFate::Waits(_))));
-    for n in 2..4 {
+    for n in 1..4 {
         let fate = post.find_fate(&format!("m{n:03}"), "bob");
         assert!(matches!(fate, Some(DeliveryFate::Refused(_))), "{n}: {fate:?}");
     }
+}
+
+/// A message that a person gives up while it is tried is given up after the try, unless the engine may have it.
+#[test]
+fn a_tried_message_is_given_up_unless_the_engine_may_have_it() {
+    quiet(|| {
+        for (fault, dropped) in [
+            (Fault::Away, true),
+            (Fault::Later, true),
+            (Fault::LoseAnswer, false),
+            (Fault::DieAfter, false),
+        ] {
+            let bench = Bench::new();
+            let post = bench.post();
+            post.accept_parcel(&parcel("a", "bob", "one")).unwrap();
+            bench.fake.0.lock().scripted = [Some(fault)].into();
+            post.journal.lock().record_tries(&[0]).unwrap();
+            assert_eq!(post.drop_waiting().unwrap(), 0);
+            assert!(post.run_turn(&mut RetrySchedule::default(), &|| {}).unwrap());
+            let fate = post.find_fate("a", "bob");
+            assert_eq!(
+                matches!(&fate, Some(DeliveryFate::Refused(why)) if why.contains(GIVEN_UP)),
+                dropped,
+                "{fault:?} {fate:?}"
+            );
+            Bench::settle(&post);
+            let taken = if dropped { 0 } else { 2 };
+            assert_eq!(bench.fake.0.lock().got.len(), taken, "{fault:?}");
+        }
+    });
 }
 
 fn faults() -> impl Strategy<Value = Vec<Option<Fault>>> {
