@@ -94,7 +94,8 @@ pub trait LinkSession {
     /// Hands over the bytes of one message.
     fn send(&mut self, wire: &Path) -> ExchangeOutcome;
 
-    /// Fetches what is available and not known into the folder, and syncs each file.
+    /// Fetches what is available and not known into the folder, and syncs each file. Returns
+    /// [`ExchangeOutcome::Later`] if the engine refused some messages, and handed over all others.
     fn fetch(&mut self, raw: &Path, known: &HashSet<String>) -> ExchangeOutcome;
 
     /// Tells the engine that these messages are on disk here.
@@ -151,7 +152,7 @@ pub enum ExchangeOutcome {
         /// The engine's words.
         why: String,
     },
-    /// A refusal for now: the engine may take this message later.
+    /// A refusal for now: the engine may take this message later, or hand over what it refused in a fetch.
     Later {
         /// The engine's words.
         why: String,

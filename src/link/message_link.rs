@@ -72,6 +72,8 @@ pub struct MessageLink {
     wakeup: Arc<LinkWakeup>,
     thread: Mutex<Option<JoinHandle<()>>>,
     stop: AtomicBool,
+    /// The messages that the engine refused to hand over in the last fetch, for people.
+    withheld: Mutex<Option<String>>,
     /// True if a person asked that nothing waits.
     is_urgent: AtomicBool,
     next_job: AtomicU64,
@@ -152,6 +154,7 @@ impl MessageLink {
             wakeup: Arc::default(),
             thread: Mutex::default(),
             stop: AtomicBool::new(false),
+            withheld: Mutex::default(),
             is_urgent: AtomicBool::new(false),
             next_job: AtomicU64::new(0),
         };
@@ -456,9 +459,14 @@ impl MessageLink {
         if !is_whole && self.engine.is_fetch_destructive() && job.has_asked() {
             self.journal.lock().record_cut(now())?;
         }
-        if is_whole && new >= MANY {
+        let withheld = outcome.and_then(|outcome| match outcome {
+            ExchangeOutcome::Later { why, .. } => Some(format!("{why}; it is asked for again")),
+            _ => None,
+        });
+        if (is_whole || withheld.is_some()) && new >= MANY {
             schedule.next_fetch = 0;
         }
+        *self.withheld.lock() = withheld;
         self.apply_outcome(outcome, schedule);
         Ok(())
     }
@@ -470,6 +478,7 @@ impl MessageLink {
             let (open, refused) = (journal.open_count() as u64, journal.refused_count() as u64);
             (open, refused, journal.cuts().to_vec())
         };
+        let withheld = self.withheld.lock().clone();
         let cut = |at: &i64| {
             let at = Timestamp::from_millis(*at).rfc3339_short();
             format!("a fetch was cut off at {at}: mail that the server gave then may be lost")
@@ -478,7 +487,8 @@ impl MessageLink {
             health.waiting = waiting;
             health.refused = refused;
             // The latest ones matter most.
-            health.notes = cuts.iter().rev().take(TOLD_CUTS).map(cut).collect();
+            let cuts = cuts.iter().rev().take(TOLD_CUTS).map(cut);
+            health.notes = withheld.into_iter().chain(cuts).collect();
         });
         if self.thread.lock().is_none() {
             self.board.save_now();

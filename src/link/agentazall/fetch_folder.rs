@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
-use crate::link::engine::FetchedItem;
+use crate::link::engine::{ExchangeOutcome, FetchedItem};
 use crate::store::{atomic_file, fs};
 
 /// The file with the known ids that are still on the server.
@@ -35,6 +35,16 @@ pub fn write_known_ids(raw: &Path, listed: &[String]) -> io::Result<()> {
 pub fn write_if_changed(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let is_there = fs::read_small_file(path, MAX_FILE).is_ok_and(|there| there == bytes);
     if is_there { Ok(()) } else { atomic_file::write_atomic(path, bytes, 0o600) }
+}
+
+/// Returns the outcome of a whole fetch in which the server refused some letters for these reasons.
+pub fn outcome_after(refusals: &[String]) -> ExchangeOutcome {
+    let Some(first) = refusals.first() else { return ExchangeOutcome::Done };
+    let more = match refusals.len() - 1 {
+        0 => String::new(),
+        more => format!(" (and {more} more)"),
+    };
+    ExchangeOutcome::Later { why: format!("{first}{more}"), after: None }
 }
 
 /// Returns true if there are letters in the folder of a fetch.

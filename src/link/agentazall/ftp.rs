@@ -308,9 +308,9 @@ impl LinkSession for FtpSession<'_> {
             known.extend(seen_ids::read_reference_ids(settings));
         }
         match FtpFetch::new(client, raw, &known, &settings.me).run() {
-            Ok(client) => {
+            Ok((client, outcome)) => {
                 self.client = Some(client);
-                ExchangeOutcome::Done
+                outcome
             }
             Err(fault) => match self.engine.classify_error(&fault) {
                 ExchangeOutcome::Later { why, after } => ExchangeOutcome::Away { why, after },

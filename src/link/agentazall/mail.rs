@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
 use self::imap::{ImapClient, ImapFetchResult};
-use self::pop::PopClient;
+use self::pop::{PopClient, PopFetchResult};
 use self::session::MailSession;
 use self::smtp::{SmtpClient, SmtpServer};
 use super::fetch_folder;
@@ -233,6 +233,7 @@ impl MailEngine {
                 }
                 ImapFetchResult::Whole | ImapFetchResult::Missing => {}
                 ImapFetchResult::TooLarge(_) => imap = self.connect_imap_folder(folder)?,
+                ImapFetchResult::Refused(why) => return Err(ExchangeOutcome::away(why)),
             }
         }
         imap.quit();
@@ -322,13 +323,17 @@ impl MailEngine {
                     continue;
                 };
                 let mut file = new.create_mail_file().map_err(ExchangeOutcome::away)?;
-                if pop.fetch_mail(number, MAX_MAIL, &mut file).map_err(ExchangeOutcome::away)? {
-                    new.finish_mail(brought, &file).map_err(ExchangeOutcome::away)?;
-                } else {
-                    file.file().set_len(BEGIN).map_err(ExchangeOutcome::away)?;
-                    new.finish_mail(FetchedMailMeta { size: Some(MAX_MAIL), ..brought }, &file)
-                        .map_err(ExchangeOutcome::away)?;
-                    pop = self.connect_pop()?;
+                match pop.fetch_mail(number, MAX_MAIL, &mut file).map_err(ExchangeOutcome::away)? {
+                    PopFetchResult::Whole => {
+                        new.finish_mail(brought, &file).map_err(ExchangeOutcome::away)?;
+                    }
+                    PopFetchResult::Refused(why) => new.refusals.push(why),
+                    PopFetchResult::TooLarge => {
+                        file.file().set_len(BEGIN).map_err(ExchangeOutcome::away)?;
+                        new.finish_mail(FetchedMailMeta { size: Some(MAX_MAIL), ..brought }, &file)
+                            .map_err(ExchangeOutcome::away)?;
+                        pop = self.connect_pop()?;
+                    }
                 }
             }
             pop.quit();
@@ -344,6 +349,7 @@ impl MailEngine {
                     new.finish_mail(brought, &file).map_err(ExchangeOutcome::away)?;
                 }
                 ImapFetchResult::Missing => {}
+                ImapFetchResult::Refused(why) => new.refusals.push(why),
                 ImapFetchResult::TooLarge(size) => {
                     imap.read_beginning(size.min(BEGIN), &mut file)
                         .map_err(ExchangeOutcome::away)?;
@@ -372,6 +378,8 @@ struct MailFetch<'a> {
     known: &'a HashSet<String>,
     reference_ids: HashSet<String>,
     listed_ids: Vec<String>,
+    /// The reasons why the server refused mails. They are asked for again.
+    refusals: Vec<String>,
     number: usize,
     bytes: u64,
 }

@@ -280,3 +280,84 @@ fn mails_that_no_program_writes() {
         assert!(item.arrived.parts.iter().all(|(name, _)| !name.contains('/')));
     }
 }
+
+/// A mail that a server refuses to hand out hides no other.
+#[test]
+fn a_mail_that_a_server_refuses_hides_no_other() {
+    for (protocol, command, refusal) in
+        [("imap", "UID FETCH 1 ", "NO damaged\r\n"), ("pop", "RETR 1", "-ERR damaged\r\n")]
+    {
+        let server = HostileServer::start(
+            HostileProtocol::Lines,
+            Arc::new(move |line| match line.split_once(command) {
+                Some((tag, _)) => ServerAction::Say(format!("{tag}{refusal}").into_bytes()),
+                None => usual_answer(protocol, line),
+            }),
+        );
+        let ended = open_machine(protocol, server.port).fetch(protocol);
+        let why = ended.outcome.reason().unwrap_or_default();
+        let is_told = matches!(ended.outcome, ExchangeOutcome::Later { .. });
+        assert!(is_told && why.contains("damaged"), "{protocol}: {:?}", ended.outcome);
+        assert_eq!(ended.brought.len(), 1, "{protocol}");
+    }
+}
+
+/// A message waits for an attachment that the server refuses, and is filed without it in the end. It hides no
+/// other message.
+#[test]
+fn an_attachment_that_a_server_refuses_hides_no_message() {
+    let text = "From: al@far.example\nTo: bob@far.example\nSubject: other\n---\nhello\n";
+    let with_part = text.replace("Subject: other", "Attachments: b");
+    for is_late in [false, true] {
+        let (size, other_size) = (with_part.len(), text.len());
+        let days = "type=dir; 2026-04-24\r\n".to_owned();
+        let inbox = format!(
+            "type=file;size={size};modify=1; a.txt\r\ntype=dir; a\r\n\
+             type=file;size={other_size};modify=1; c.txt\r\n"
+        );
+        let parts = "type=file;size=3;modify=1; b\r\n".to_owned();
+        let first_data = [days, inbox, parts, with_part.clone()];
+        let next = std::sync::atomic::AtomicUsize::new(0);
+        let data = HostileServer::start(
+            HostileProtocol::Lines,
+            Arc::new(move |_| {
+                let n = next.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                let what = first_data.get(n).map_or(text, String::as_str);
+                ServerAction::Close(what.as_bytes().to_vec())
+            }),
+        );
+        let [high, low] = data.port.to_be_bytes();
+        let server = HostileServer::start(
+            HostileProtocol::Lines,
+            Arc::new(move |line| match line.split([' ', '\r']).next().unwrap_or_default() {
+                "PASV" => {
+                    ServerAction::Say(format!("227 ok (1,2,3,4,{high},{low})\r\n").into_bytes())
+                }
+                "RETR" if line.contains("/a/b") => ServerAction::Say(b"550 no\r\n".to_vec()),
+                "MLSD" | "RETR" => ServerAction::Say(b"150 go\r\n226 done\r\n".to_vec()),
+                _ => usual_answer("ftp", line),
+            }),
+        );
+        let machine = open_machine("ftp", server.port);
+        // The texts were seen long ago, and have not changed since.
+        let first = if is_late { 1 } else { crate::model::Timestamp::now().millis() };
+        let seen = |size: usize, parts: Value| {
+            let look = json!({"size": size, "modify": "1", "parts": parts});
+            json!({"look": look, "since": 1, "first": first, "unproven": true})
+        };
+        let files = json!({
+            "ftp:2026-04-24/a.txt": seen(size, json!([["b", 3]])),
+            "ftp:2026-04-24/c.txt": seen(other_size, json!([])),
+        });
+        let folder = machine.dir.path().join("links/store/name");
+        std::fs::create_dir_all(&folder).unwrap();
+        let saw = json!({"all": 0, "files": files}).to_string();
+        std::fs::write(folder.join("saw.json"), saw).unwrap();
+        let ended = machine.fetch("a server that refuses an attachment");
+        let why = ended.outcome.reason().unwrap_or_default();
+        assert!(why.contains("/a/b: 550 no"), "{:?}", ended.outcome);
+        assert!(matches!(ended.outcome, ExchangeOutcome::Later { .. }), "{:?}", ended.outcome);
+        let names: Vec<&str> = ended.brought.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, if is_late { vec!["a", "c"] } else { vec!["c"] });
+    }
+}

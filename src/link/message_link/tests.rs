@@ -58,6 +58,8 @@ struct Server {
     destroys: bool,
     doubles: bool,
     acknowledges: bool,
+    /// True if it refuses to hand over one message more than it has.
+    withholds: bool,
     other: bool,
     /// The number of times that there is no room for the first fetched message.
     full: u32,
@@ -200,6 +202,9 @@ impl LinkSession for FakeSession<'_> {
         std::fs::write(raw.join("mail"), serde_json::to_vec(&new).unwrap()).unwrap();
         if matches!(fault, Some(Fault::DieAfter)) {
             die();
+        }
+        if self.0.0.lock().withholds {
+            return ExchangeOutcome::Later { why: "it refuses y".into(), after: None };
         }
         ExchangeOutcome::Done
     }
@@ -427,6 +432,26 @@ fn a_fetch_that_was_cut_off_is_told() {
             assert_eq!(bench.post().board().health().notes, notes, "told after a restart");
         }
     });
+}
+
+/// A message that the engine refuses to hand over is told as long as it does, and delays no other.
+#[test]
+fn a_message_that_is_not_handed_over_is_told() {
+    let bench = Bench::new();
+    {
+        let mut server = bench.fake.0.lock();
+        server.withholds = true;
+        server.mail = [("x".to_owned(), "hi".to_owned())].into();
+    }
+    let post = bench.post();
+    Bench::settle(&post);
+    assert_eq!(bench.filed.lock().len(), 1);
+    let health = post.board().health();
+    assert_eq!(health.notes, ["it refuses y; it is asked for again"]);
+    assert!(matches!(health.state, crate::link::LinkState::Connected { .. }), "{health:?}");
+    bench.fake.0.lock().withholds = false;
+    Bench::settle(&post);
+    assert_eq!(post.board().health().notes, [""; 0]);
 }
 
 #[test]

@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::client::{FtpClient, FtpEntry, FtpError};
+use super::client::{FtpClient, FtpEntry, FtpError, FtpReply};
 use crate::link::agentazall::fetch_folder;
 use crate::link::disk_space::SpaceCheckedFile;
+use crate::link::engine::ExchangeOutcome;
 use crate::link::job;
-use crate::model::{Timestamp, encode_hex};
+use crate::model::{Timestamp, encode_hex, sanitize_line};
 use crate::store::agentazall::{block, date, names, text};
 use crate::store::{atomic_file, fs};
 
@@ -109,6 +110,8 @@ pub struct FtpFetch<'a> {
     me: &'a str,
     cache: FtpFetchCache,
     listed_ids: Vec<String>,
+    /// The reasons why the server refused files. They are asked for again.
+    refusals: Vec<String>,
     fetched_count: usize,
     now: i64,
 }
@@ -136,22 +139,23 @@ impl<'a> FtpFetch<'a> {
             me,
             cache: memory,
             listed_ids: Vec::new(),
+            refusals: Vec::new(),
             fetched_count: 0,
             now,
         }
     }
 
-    /// Fetches what is complete and not known. Returns the session, which can be used again.
+    /// Fetches what is complete and not known. Returns the session, which can be used again, and the outcome.
     ///
     /// # Errors
     /// Returns [`FtpError`]; messages that were fetched before it are kept.
-    pub fn run(mut self) -> Result<FtpClient, FtpError> {
+    pub fn run(mut self) -> Result<(FtpClient, ExchangeOutcome), FtpError> {
         let result = self.fetch_days();
         fetch_folder::write_known_ids(self.raw, &self.listed_ids)?;
         if let (Some(path), Ok(bytes)) = (cache_path(self.raw), serde_json::to_vec(&self.cache)) {
             fetch_folder::write_if_changed(&path, &bytes)?;
         }
-        result.map(|()| self.client)
+        result.map(|()| (self.client, fetch_folder::outcome_after(&self.refusals)))
     }
 
     fn fetch_days(&mut self) -> Result<(), FtpError> {
@@ -263,7 +267,10 @@ impl<'a> FtpFetch<'a> {
         let path = format!("{}.txt", place.folder);
         let mut bytes = Vec::new();
         let length = match self.client.retrieve_file(&path, MAX_TEXT, &mut bytes) {
-            Err(FtpError::Refused(reply)) if reply.code == 550 => return Ok(()),
+            Err(FtpError::Refused(reply)) if is_about_file(&reply) => {
+                self.note_refusal(&path, &reply);
+                return Ok(());
+            }
             other => other?,
         };
         let letter = text::parse(&bytes);
@@ -291,23 +298,10 @@ impl<'a> FtpFetch<'a> {
         }
         let folder = self.raw.join(self.fetched_count.to_string());
         fs::make_dirs(&folder, 0o700)?;
-        let mut kept = Vec::new();
-        let mut total = 0;
-        for (name, size) in &saw.look.parts {
-            total += size;
-            if *size > MAX_PART || total > MAX_PARTS {
-                continue;
-            }
-            let to = folder.join(kept.len().to_string());
-            let sum = self.fetch_attachment(&format!("{}/{name}", place.folder), &to)?;
-            let expected = signed.iter().find(|file| file.name == *name);
-            // The attachment may still be written. One that differs from its signature to the end is filed, and
-            // withheld.
-            if expected.is_some_and(|file| file.sha256 != sum) && !is_late {
-                return Ok(std::fs::remove_dir_all(&folder)?);
-            }
-            kept.push(name.clone());
-        }
+        let fetched = self.fetch_attachments(place, &saw.look.parts, &signed, is_late, &folder)?;
+        let Some(kept) = fetched else {
+            return Ok(std::fs::remove_dir_all(&folder)?);
+        };
         let hashed = hash_name(&[place.day, place.stem, &sha]);
         let mut brought = FtpMessageMeta {
             id: place.id.clone(),
@@ -354,7 +348,7 @@ impl<'a> FtpFetch<'a> {
             fault: Some(format!(
                 "the server has only the beginning of the signed text {}.txt, and no more came \
                  for {} minutes; when the whole text comes, it becomes a message",
-                crate::model::sanitize_line(&place.folder),
+                sanitize_line(&place.folder),
                 LATE / 60_000
             )),
         };
@@ -376,7 +370,7 @@ impl<'a> FtpFetch<'a> {
                 Timestamp::from_millis(self.now),
                 &jiff::tz::TimeZone::system()
             ),
-            crate::model::sanitize_line(&place.folder),
+            sanitize_line(&place.folder),
             saw.look.size,
             id = hash_name(&[place.day, place.stem, "too large"]),
             me = self.me,
@@ -391,12 +385,56 @@ impl<'a> FtpFetch<'a> {
         self.write_fetched(&brought, text.as_bytes())
     }
 
-    /// Downloads an attachment and returns its SHA-256.
-    fn fetch_attachment(&mut self, path: &str, to: &Path) -> Result<String, FtpError> {
+    /// Downloads the attachments of a message to a folder and returns their names; `None` if the message must wait for
+    /// one of them.
+    fn fetch_attachments(
+        &mut self,
+        place: &FtpInboxFile<'_>,
+        parts: &[(String, u64)],
+        signed: &[block::SignedAttachment],
+        is_late: bool,
+        folder: &Path,
+    ) -> Result<Option<Vec<String>>, FtpError> {
+        let (mut kept, mut total) = (Vec::new(), 0);
+        for (name, size) in parts {
+            total += size;
+            if *size > MAX_PART || total > MAX_PARTS {
+                continue;
+            }
+            let to = folder.join(kept.len().to_string());
+            let sum = self.fetch_attachment(&format!("{}/{name}", place.folder), &to)?;
+            let expected = signed.iter().find(|file| file.name == *name);
+            let is_right = match (&sum, expected) {
+                (Some(sum), Some(file)) => file.sha256 == *sum,
+                (sum, _) => sum.is_some(),
+            };
+            // The attachment may still be written. One that differs from its signature to the end is filed, and
+            // withheld. One that the server refuses to the end is missing.
+            if !is_right && !is_late {
+                return Ok(None);
+            }
+            kept.extend(sum.map(|_| name.clone()));
+        }
+        Ok(Some(kept))
+    }
+
+    /// Downloads an attachment and returns its SHA-256; `None` if the server refuses it.
+    fn fetch_attachment(&mut self, path: &str, to: &Path) -> Result<Option<String>, FtpError> {
         let mut out = DigestWriter { file: SpaceCheckedFile::create(to)?, sum: Sha256::new() };
-        self.client.retrieve_file(path, MAX_PART, &mut out)?;
+        match self.client.retrieve_file(path, MAX_PART, &mut out) {
+            Err(FtpError::Refused(reply)) if is_about_file(&reply) => {
+                self.note_refusal(path, &reply);
+                return Ok(None);
+            }
+            other => drop(other?),
+        }
         out.file.file().sync_all()?;
-        Ok(encode_hex(&out.sum.finalize()))
+        Ok(Some(encode_hex(&out.sum.finalize())))
+    }
+
+    /// Remembers that the server refused a file.
+    fn note_refusal(&mut self, path: &str, reply: &FtpReply) {
+        self.refusals.push(format!("the server refuses {}: {reply}", sanitize_line(path)));
     }
 
     /// Writes a fetched text; the last file marks it as complete.
@@ -426,6 +464,11 @@ impl io::Write for DigestWriter {
     fn flush(&mut self) -> io::Result<()> {
         self.file.flush()
     }
+}
+
+/// Returns true if a refusal concerns one file, so that the session can go on.
+fn is_about_file(reply: &FtpReply) -> bool {
+    matches!(reply.code, 450 | 451 | 550 | 551 | 553)
 }
 
 fn cache_path(raw: &Path) -> Option<PathBuf> {

@@ -21,7 +21,7 @@ pub struct ImapClient {
 }
 
 /// The result of fetching a mail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImapFetchResult {
     /// A whole mail.
     Whole,
@@ -29,11 +29,16 @@ pub enum ImapFetchResult {
     Missing,
     /// A mail of this size, which is not read. The session is unusable afterwards.
     TooLarge(u64),
+    /// A mail that the server refuses to hand out, for this reason.
+    Refused(String),
+}
+
+fn describe_refusal(what: &str, line: &str) -> String {
+    format!("the server refuses {what}: {}", sanitize_line(line))
 }
 
 fn refusal_error(what: &str, line: &str) -> io::Error {
-    let line = sanitize_line(line).into_owned();
-    io::Error::other(format!("the server refuses {what}: {line}"))
+    io::Error::other(describe_refusal(what, line))
 }
 
 impl ImapClient {
@@ -114,10 +119,10 @@ impl ImapClient {
         for _ in 0..MAX_LINES {
             let line = self.read_line()?;
             if let Some(rest) = line.strip_prefix(&tag) {
-                return if rest.starts_with(" OK") {
-                    Ok(got)
-                } else {
-                    Err(refusal_error("a mail", &line))
+                return match rest.get(..3) {
+                    Some(" OK") => Ok(got),
+                    Some(" NO") => Ok(ImapFetchResult::Refused(describe_refusal("a mail", &line))),
+                    _ => Err(refusal_error("a mail", &line)),
                 };
             }
             let Some(length) = parse_literal_length(&line) else { continue };
@@ -274,7 +279,9 @@ mod tests {
         }
         let mut cut = opened(&[b"* 1 FETCH (UID 2 RFC822 {50}\r\nshort"]).unwrap();
         assert!(cut.fetch_mail(2, 100, &mut io::sink()).is_err());
-        let mut no = opened(&[b"a3 NO gone\r\n"]).unwrap();
+        let mut no = opened(&[b"a3 NO gone\r\n", b"a4 BAD what\r\n"]).unwrap();
+        let refused = ImapFetchResult::Refused("the server refuses a mail: a3 NO gone".into());
+        assert_eq!(no.fetch_mail(2, 100, &mut io::sink()).unwrap(), refused);
         assert!(no.fetch_mail(2, 100, &mut io::sink()).is_err());
     }
 }

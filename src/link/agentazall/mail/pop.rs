@@ -12,6 +12,17 @@ const PIECE: usize = 64 << 10;
 /// The limit on the number of mails in a mailbox.
 const MAX_MAILS: usize = 1_000_000;
 
+/// The result of fetching a mail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PopFetchResult {
+    /// A whole mail.
+    Whole,
+    /// A mail of which only the beginning was read. The session is unusable afterwards.
+    TooLarge,
+    /// A mail that the server refuses to hand out, for this reason.
+    Refused(String),
+}
+
 /// A session.
 #[derive(Debug)]
 pub struct PopClient(LineConnection);
@@ -28,7 +39,7 @@ impl PopClient {
         patience: ConnectionTimeouts,
     ) -> io::Result<Self> {
         let mut pop = Self(LineConnection::connect(host, tls, patience)?);
-        pop.expect_ok("to speak POP3")?;
+        pop.read_answer("to speak POP3")?.map_err(io::Error::other)?;
         pop.run_command(&format!("USER {user}"), "the user")?;
         pop.run_command(&format!("PASS {password}"), "the user or the password")?;
         Ok(pop)
@@ -55,12 +66,20 @@ impl PopClient {
         Err(io::Error::other("the list of mails has no end"))
     }
 
-    /// Reads a mail. Returns false if it is larger than `limit`; then the session is unusable.
+    /// Reads a mail of at most `limit` bytes.
     ///
     /// # Errors
     /// Returns the error of the system or the server.
-    pub fn fetch_mail(&mut self, number: u64, limit: u64, to: &mut dyn Write) -> io::Result<bool> {
-        self.run_command(&format!("RETR {number}"), "a mail")?;
+    pub fn fetch_mail(
+        &mut self,
+        number: u64,
+        limit: u64,
+        to: &mut dyn Write,
+    ) -> io::Result<PopFetchResult> {
+        self.0.send(format!("RETR {number}\r\n").as_bytes())?;
+        if let Err(why) = self.read_answer("a mail")? {
+            return Ok(PopFetchResult::Refused(why));
+        }
         let mut bytes = 0;
         let mut is_begin = true;
         loop {
@@ -68,11 +87,11 @@ impl PopClient {
             let (piece, is_end) = self.0.read_line_piece(PIECE)?;
             let mut text = piece.as_slice();
             if is_begin && is_end && matches!(text, b".\n" | b".\r\n") {
-                return Ok(true);
+                return Ok(PopFetchResult::Whole);
             }
             bytes += text.len() as u64;
             if bytes > limit {
-                return Ok(false);
+                return Ok(PopFetchResult::TooLarge);
             }
             if is_begin {
                 text = text.strip_prefix(b".").unwrap_or(text);
@@ -93,16 +112,18 @@ impl PopClient {
             return Err(io::Error::other("a name with a line end cannot be sent by POP3"));
         }
         self.0.send(format!("{command}\r\n").as_bytes())?;
-        self.expect_ok(what)
+        self.read_answer(what)?.map_err(io::Error::other)
     }
 
-    fn expect_ok(&mut self, what: &str) -> io::Result<()> {
+    /// Reads an answer. The inner error is the server's refusal.
+    fn read_answer(&mut self, what: &str) -> io::Result<Result<(), String>> {
         let line = self.0.read_line(MAX_LINE)?;
         let line = String::from_utf8_lossy(&line).into_owned();
-        if line.starts_with("+OK") {
-            return Ok(());
+        let why = || format!("the server refuses {what}: {}", sanitize_line(&line));
+        match line.get(..3) {
+            Some("+OK") => Ok(Ok(())),
+            Some("-ER") => Ok(Err(why())),
+            _ => Err(io::Error::other(why())),
         }
-        let line = sanitize_line(&line).into_owned();
-        Err(io::Error::other(format!("the server refuses {what}: {line}")))
     }
 }

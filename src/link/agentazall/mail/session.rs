@@ -119,6 +119,7 @@ impl LinkSession for MailSession<'_> {
             known,
             reference_ids: theirs,
             listed_ids: Vec::new(),
+            refusals: Vec::new(),
             number: 0,
             bytes: 0,
         };
@@ -126,7 +127,7 @@ impl LinkSession for MailSession<'_> {
         match (result, fetch_folder::write_known_ids(raw, &new.listed_ids)) {
             (Err(outcome), _) => outcome,
             (Ok(()), Err(e)) => ExchangeOutcome::away(e),
-            (Ok(()), Ok(())) => ExchangeOutcome::Done,
+            (Ok(()), Ok(())) => fetch_folder::outcome_after(&new.refusals),
         }
     }
 
