@@ -14,9 +14,9 @@ pub mod relay;
 mod seen_ids;
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
@@ -210,20 +210,24 @@ fn is_daemon(line: &[u8]) -> bool {
     parse_arguments(line).is_some_and(|arguments| arguments.contains(&b"daemon".as_slice()))
 }
 
-/// Returns true if the format's daemon, with this command line, is the one for a configuration.
+/// Returns true if the format's daemon, with this command line, is the one for a configuration. It finds its own by
+/// `--config`, else by `$AGENTAZALL_CONFIG`, else by `$AGENTAZALL_ROOT`, else in its folder.
 fn is_daemon_for(process: u32, line: &[u8], config: &Path) -> bool {
     let proc = Path::new("/proc").join(process.to_string());
     let Some(arguments) = parse_arguments(line) else { return false };
     let named = arguments.iter().position(|word| *word == b"--config");
     let named = named.and_then(|at| arguments.get(at + 1)).map(|word| word.to_vec());
-    let from_environment = || {
-        let environment = std::fs::read(proc.join("environ")).ok()?;
+    let environment = std::fs::read(proc.join("environ")).unwrap_or_default();
+    let variable = |name: &[u8]| {
         let mut lines = environment.split(|b| *b == 0);
-        lines.find_map(|line| line.strip_prefix(b"AGENTAZALL_CONFIG=")).map(<[u8]>::to_vec)
+        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(b"="))?;
+        Some(value.to_vec()).filter(|value| !value.is_empty())
     };
-    let Some(named) = named.or_else(from_environment) else { return false };
+    let path = |bytes: Vec<u8>| PathBuf::from(OsString::from_vec(bytes));
+    let named = named.or_else(|| variable(b"AGENTAZALL_CONFIG")).map(path);
+    let in_root = || path(variable(b"AGENTAZALL_ROOT").unwrap_or_default()).join("config.json");
     // The path is relative to the folder of that process.
-    let path = proc.join("cwd").join(OsStr::from_bytes(&named));
+    let path = proc.join("cwd").join(named.unwrap_or_else(in_root));
     std::fs::canonicalize(path).is_ok_and(|path| path == config)
 }
 
@@ -285,7 +289,7 @@ fn is_enabled(part: &Value, key: &str) -> bool {
 
 /// Returns the mailbox that a configuration describes.
 #[cfg(any(feature = "ftp", feature = "mail"))]
-fn find_mailbox(settings: &EngineSettings) -> Option<std::path::PathBuf> {
+fn find_mailbox(settings: &EngineSettings) -> Option<PathBuf> {
     crate::store::agentazall::find_mailbox(&settings.file, &settings.me)
 }
 
@@ -381,6 +385,46 @@ mod tests {
         daemon.kill().unwrap();
         daemon.wait().unwrap();
         assert!(!is_found(daemon.id()));
+    }
+
+    #[test]
+    fn a_daemon_finds_its_configuration_as_the_reference_does() {
+        use std::process::{Command, Stdio};
+        let dir = tempfile::tempdir().unwrap();
+        let config = |name: &str| std::fs::canonicalize(dir.path().join(name)).unwrap();
+        for name in ["here", "root"] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+            std::fs::write(dir.path().join(name).join("config.json"), "{}").unwrap();
+        }
+        std::fs::write(dir.path().join("named.json"), "{}").unwrap();
+        let named = ("AGENTAZALL_CONFIG", "../named.json");
+        let root = ("AGENTAZALL_ROOT", "../root");
+        for (variables, expected) in [
+            (&[][..], "here/config.json"),
+            (&[root], "root/config.json"),
+            (&[root, named], "named.json"),
+            (&[("AGENTAZALL_CONFIG", ""), root], "root/config.json"),
+        ] {
+            let mut daemon = Command::new("sh")
+                .args(["-c", "read x; exit", "agentazall", "daemon"])
+                .current_dir(dir.path().join("here"))
+                .env_remove("AGENTAZALL_CONFIG")
+                .env_remove("AGENTAZALL_ROOT")
+                .envs(variables.iter().copied())
+                .stdin(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let read = |name: &str| std::fs::read(format!("/proc/{}/{name}", daemon.id())).unwrap();
+            while read("cmdline").is_empty() || read("environ").is_empty() {
+                std::thread::yield_now();
+            }
+            let line = read("cmdline");
+            let found = ["here/config.json", "root/config.json", "named.json"]
+                .map(|name| is_daemon_for(daemon.id(), &line, &config(name)).then_some(name));
+            daemon.kill().unwrap();
+            daemon.wait().unwrap();
+            assert_eq!(found.into_iter().flatten().collect::<Vec<_>>(), [expected]);
+        }
     }
 
     #[cfg(any(feature = "ftp", feature = "mail"))]
