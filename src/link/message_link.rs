@@ -26,6 +26,7 @@ use super::job::{CarrierJob, CarrierTask};
 use super::journal::{self, DeliveryStage, EntryChange, Journal, JournalEntry};
 use super::lifecycle::{Link, LinkCallbacks, LinkEvent};
 use super::request::LinkRequest;
+use super::spec;
 use crate::model::locks::{Condvar, Mutex};
 use crate::model::{Timestamp, sanitize_line};
 use crate::store::{DeliveryFate, InboundMail, OutboundMail};
@@ -140,7 +141,8 @@ impl MessageLink {
         program: CarrierProgram,
     ) -> io::Result<Self> {
         let journal = Journal::open(folder, now())?;
-        let board = Arc::new(HealthBoard::new(name, folder, &engine.describe_engine()));
+        let place = spec::note_insecure(engine.describe_engine(), settings.insecure);
+        let board = Arc::new(HealthBoard::new(name, folder, &place));
         let post = Self {
             name: name.to_owned(),
             settings,

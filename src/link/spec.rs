@@ -197,6 +197,11 @@ pub struct MailSettings {
     pub self_copy: bool,
 }
 
+/// Adds to the description of an engine, for people, that plain text may go to any host.
+pub fn note_insecure(place: String, insecure: bool) -> String {
+    if insecure { place + ", insecure = true" } else { place }
+}
+
 /// A configured link over NATS.
 pub type NatsConfig = LinkConfig<NatsSettings>;
 
@@ -204,7 +209,8 @@ impl NatsConfig {
     /// Returns the addresses and the space, for people, without a user or a password.
     pub fn describe_place(&self) -> String {
         let urls: Vec<String> = self.settings.url.iter().map(|url| strip_login(url)).collect();
-        format!("{}, space {}", urls.join(" "), self.settings.space)
+        let place = format!("{}, space {}", urls.join(" "), self.settings.space);
+        note_insecure(place, self.insecure)
     }
 }
 
@@ -231,6 +237,16 @@ impl LinkConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A NATS link says so, too.
+    #[test]
+    fn the_description_of_an_insecure_link_says_so() {
+        let mut link = NatsConfig::default();
+        link.settings.url = vec!["nats://u:p@h.example".to_owned()];
+        assert_eq!(link.describe_place(), "nats://h.example, space team");
+        link.insecure = true;
+        assert_eq!(link.describe_place(), "nats://h.example, space team, insecure = true");
+    }
 
     #[test]
     fn what_is_not_built_in_is_told_with_the_command_that_adds_it() {

@@ -232,12 +232,13 @@ struct Bench {
     dir: tempfile::TempDir,
     fake: Fake,
     filed: Arc<Locked<Vec<Filed>>>,
+    insecure: bool,
 }
 
 impl Bench {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        Self { dir, fake: Fake::default(), filed: Arc::default() }
+        Self { dir, fake: Fake::default(), filed: Arc::default(), insecure: false }
     }
 
     fn post(&self) -> MessageLink {
@@ -246,7 +247,7 @@ impl Bench {
             file: PathBuf::new(),
             part: String::new(),
             me: "me".into(),
-            insecure: false,
+            insecure: self.insecure,
             ca: None,
             self_copy: false,
         };
@@ -452,6 +453,16 @@ fn a_message_that_is_not_handed_over_is_told() {
     bench.fake.0.lock().withholds = false;
     Bench::settle(&post);
     assert_eq!(post.board().health().notes, [""; 0]);
+}
+
+/// The line of a link that may send plain text to any host says so.
+#[test]
+fn the_line_of_an_insecure_link_says_so() {
+    for insecure in [false, true] {
+        let bench = Bench { insecure, ..Bench::new() };
+        let lines = bench.post().board().health().render_lines("fake");
+        assert_eq!(lines[0].starts_with("fake: fake, insecure = true;"), insecure, "{lines:?}");
+    }
 }
 
 #[test]
