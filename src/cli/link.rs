@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use msgfs::config;
 use msgfs::link::{self, LinkHealth, LinkRequest, LinkState, board};
+use msgfs::store::{self, StoreSpec, probe};
 use serde::Serialize;
 
-use super::context::CommandContext;
+use super::context::{CommandContext, store_folder};
 use super::failure::{Failure, refuse};
 use super::{GlobalOptions, output};
 
@@ -83,6 +84,7 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let context = CommandContext::find(global)?;
     let is_held = config::find_lock_holder(&context.paths.state).is_some();
     let mut links = list_opened_links(&context.paths.state.join("links"), is_held);
+    stop_removed_links(&context, &mut links, is_held)?;
     links.extend(list_shared_links(&context)?);
     match &args.action {
         None | Some(LinkAction::Status) => print_status(&links, is_held, args.json),
@@ -123,6 +125,46 @@ fn list_opened_links(folder: &Path, is_carried: bool) -> Vec<LinkStatusRow> {
     out
 }
 
+/// Shows links that are switched off, or not in the settings any more, as stopped: an earlier process saved their state.
+fn stop_removed_links(
+    context: &CommandContext,
+    links: &mut [LinkStatusRow],
+    is_held: bool,
+) -> Result<(), Failure> {
+    if links.is_empty() {
+        return Ok(());
+    }
+    let specs = context.store_specs()?;
+    let stores: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
+    for link in links {
+        let why = match specs.iter().find(|spec| spec.name == link.store) {
+            Some(spec) if may_have_link(context, spec, &link.name) => continue,
+            Some(_) => "it is switched off, or not in the settings any more".to_owned(),
+            // The process that carries may have other stores than this command.
+            None if is_held => continue,
+            None => describe_missing_store(&link.store, &stores),
+        };
+        link.health.state = LinkState::Stopped { why };
+        link.is_left_out = true;
+    }
+    Ok(())
+}
+
+/// Returns true if a store has a link of this name, or cannot say so now.
+fn may_have_link(context: &CommandContext, spec: &StoreSpec, name: &str) -> bool {
+    if probe::require_response(&store_folder(spec)).is_err() {
+        return true;
+    }
+    let Ok(store) = store::open(spec) else { return true };
+    let linked = context.config.linked_stores();
+    let found = link::engine_settings(store.as_ref(), &context.config.links, &linked);
+    found.iter().any(|(found, _)| found == name)
+}
+
+fn describe_missing_store(store: &str, stores: &[&str]) -> String {
+    format!("it is left out: there is no store {store:?}; there is {}", stores.join(", "))
+}
+
 /// Returns the configured links whose state all names of the user share.
 fn list_shared_links(context: &CommandContext) -> Result<Vec<LinkStatusRow>, Failure> {
     let states = context.paths.state.parent().unwrap_or(&context.paths.state);
@@ -138,10 +180,8 @@ fn list_shared_links(context: &CommandContext) -> Result<Vec<LinkStatusRow>, Fai
         let is_left_out = !is_carried && !stores.contains(&store);
         if is_left_out {
             // The state that an earlier process saved is out of date.
-            let why = format!(
-                "it is left out: there is no store {store:?}; there is {}",
-                stores.join(", ")
-            );
+            let stores: Vec<&str> = stores.iter().map(String::as_str).collect();
+            let why = describe_missing_store(&store, &stores);
             health = LinkHealth { state: LinkState::Stopped { why }, ..not_opened() };
         }
         let folder = PathBuf::new();
@@ -227,6 +267,9 @@ fn request_action(
         refuse!(
             "the lines that wait for {name} stay in the log, and the link sends them by itself"
         );
+    }
+    if let (true, LinkState::Stopped { why }) = (link.is_left_out, &link.health.state) {
+        refuse!("the link {name} cannot be asked: {why}");
     }
     let io = |e| Failure::from_io("the link cannot be asked", &e);
     request.write(&link.folder).map_err(io)?;

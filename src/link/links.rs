@@ -121,8 +121,10 @@ impl LinkSet {
                     // The health that an earlier mount saved is out of date.
                     let folder = link_state_folder(wanted, store.as_ref(), &name);
                     if let Some(before) = board::read_saved_health(&folder) {
-                        HealthBoard::new(&name, &folder, &before.engine)
-                            .report_stopped(&format!("it is left out: {why}"));
+                        let board = HealthBoard::new(&name, &folder, &before.engine);
+                        let counts = (before.waiting, before.refused);
+                        board.update_health(|health| (health.waiting, health.refused) = counts);
+                        board.report_stopped(&format!("it is left out: {why}"));
                     }
                     warnings.push(format!(
                         "the link {name} of the store {} is left out: {why}",

@@ -381,6 +381,28 @@ fn a_key_that_is_refused_is_told_and_mended_by_registering_anew() {
     alice.keeps_its_keys();
 }
 
+/// S1182: a link that was removed is stopped, and what waits for it is told.
+#[test]
+fn s1182_a_link_that_was_removed_is_stopped_and_tells_what_waits() {
+    let (provider, alice, _bob) = pair(Manner::Paper);
+    {
+        let _carrying = alice.carry();
+        soon("it is connected", || {
+            alice.links().first().is_some_and(|link| link["state"] == "connected")
+        });
+    }
+    provider.state().agents.iter_mut().for_each(|agent| agent.tokens.clear());
+    alice.ok(&["send", &address("bob", &provider), "x"]);
+    soon("it waits", || alice.waiting() == 1);
+    let file = alice.agent().join(format!("registrations/{}.json", provider.name));
+    fs::remove_file(file).unwrap();
+    let link = alice.links().remove(0);
+    assert_eq!((&link["state"], &link["waiting"]), (&json!("stopped"), &json!(1)), "{link}");
+    assert!(link["why"].as_str().unwrap().contains("not in the settings any more"), "{link}");
+    let why = alice.refused(&["link", "retry", provider.name]);
+    assert!(why.contains("switched off"), "{why}");
+}
+
 #[test]
 fn a_registration_that_others_can_read_is_not_used_and_told() {
     let (provider, alice, _bob) = pair(Manner::Paper);
