@@ -125,7 +125,8 @@ fn list_opened_links(folder: &Path, is_carried: bool) -> Vec<LinkStatusRow> {
     out
 }
 
-/// Shows links that are switched off, or not in the settings any more, as stopped: an earlier process saved their state.
+/// Shows links that are switched off, or not in the settings any more, as stopped. An earlier process saved their
+/// state.
 fn stop_removed_links(
     context: &CommandContext,
     links: &mut [LinkStatusRow],

@@ -8,6 +8,7 @@
 //! An order to send needs no sync. After a loss of power the journal alone says which messages may have been sent, and
 //! they count as unknown. An order to fetch is synced, because its folder may hold mail that the server has deleted.
 
+use std::ffi::OsStr;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -135,17 +136,20 @@ impl CarrierJob {
         Ok(Self { folder, task: order.task, read: 0 })
     }
 
-    /// Returns the job of the lowest name that is left in a link's folder. Removes jobs whose order was never written.
+    /// Returns the job of the lowest name that is left in a link's folder, except those that wait by their name.
+    /// Removes jobs whose order was never written.
     ///
     /// # Errors
     /// Returns the system's error. A job whose order cannot be read stays, because its folder may hold the only copy of
     /// fetched mail.
-    pub fn find_left(link: &Path) -> io::Result<Option<Self>> {
+    pub fn find_left(link: &Path, waits: &dyn Fn(&OsStr) -> bool) -> io::Result<Option<Self>> {
         let entries = match std::fs::read_dir(link.join(JOBS)) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             other => other?,
         };
-        let mut folders: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        let is_due = |folder: &PathBuf| !folder.file_name().is_some_and(waits);
+        let folders = entries.flatten().map(|entry| entry.path());
+        let mut folders: Vec<PathBuf> = folders.filter(is_due).collect();
         folders.sort_unstable();
         for folder in folders {
             let Some(order) = read_order(&folder)? else {
@@ -168,7 +172,7 @@ impl CarrierJob {
     }
 
     /// Returns the name of the job's folder.
-    pub(super) fn name(&self) -> &std::ffi::OsStr {
+    pub(super) fn name(&self) -> &OsStr {
         self.folder.file_name().unwrap_or_default()
     }
 
@@ -368,11 +372,11 @@ mod tests {
         log.append(&line(8)).unwrap();
         log.append(&OutcomeLine::End).unwrap();
         assert_eq!(job.read_outcomes().unwrap(), [line(8), OutcomeLine::End]);
-        let mut left = CarrierJob::find_left(dir.path()).unwrap().unwrap();
+        let mut left = CarrierJob::find_left(dir.path(), &|_| false).unwrap().unwrap();
         assert_eq!(left.task(), &task);
         assert_eq!(left.read_outcomes().unwrap().len(), 3);
         left.remove().unwrap();
-        assert!(CarrierJob::find_left(dir.path()).unwrap().is_none());
+        assert!(CarrierJob::find_left(dir.path(), &|_| false).unwrap().is_none());
     }
 
     /// Only a job that was never started is removed. One whose order cannot be read may hold fetched mail.
@@ -390,14 +394,14 @@ mod tests {
             if mail {
                 std::fs::write(folder.join(RAW).join("0.txt"), "mail").unwrap();
             }
-            let found = CarrierJob::find_left(dir.path());
+            let found = CarrierJob::find_left(dir.path(), &|_| false);
             assert_eq!((found.is_err(), folder.exists()), (stays, stays), "{order:?} {mail}");
         }
         let dir = tempfile::tempdir().unwrap();
         let folder = job_folder(dir.path(), "1");
         // Reading a folder fails, but not because nothing is there.
         std::fs::create_dir_all(folder.join(ORDER)).unwrap();
-        let why = CarrierJob::find_left(dir.path()).unwrap_err().to_string();
+        let why = CarrierJob::find_left(dir.path(), &|_| false).unwrap_err().to_string();
         assert!(why.contains("order.json cannot be read") && folder.exists(), "{why}");
     }
 
@@ -414,7 +418,7 @@ mod tests {
         )
         .unwrap();
         let lock = fs::open_read_write(&folder.join(OLD_LOCK), 0o600).unwrap();
-        let mut job = CarrierJob::find_left(dir.path()).unwrap().unwrap();
+        let mut job = CarrierJob::find_left(dir.path(), &|_| false).unwrap().unwrap();
         assert_eq!(job.task(), &CarrierTask::Deliver { messages: vec![message(7)] });
         assert!(fs::lock_with_timeout(&lock, Duration::ZERO).unwrap());
         assert!(job.has_old_carrier().unwrap());

@@ -7,9 +7,12 @@
 //! outcomes are taken over as they come: all that came meanwhile with one sync.
 
 mod delivery;
+mod fetch;
 mod jobs;
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -38,16 +41,12 @@ const IDLE: Duration = Duration::from_secs(2);
 const JOB_MESSAGES: (usize, usize) = (8, 128);
 /// The time for which a small job behind another one waits for more messages.
 const GATHER: Duration = Duration::from_millis(5);
-/// The number of new messages in a fetch after which the engine is asked again at once, since it may have more.
-const MANY: usize = 100;
 /// The delay after the disk refuses a write.
 const DISK_WAIT: Duration = Duration::from_secs(5);
 /// The pause between checks that another program still carries.
 const OTHER_WAIT: Duration = Duration::from_secs(5);
 /// The longest backoff after a carrier was killed, which says nothing about the engine.
 const KILLED_WAIT: Duration = Duration::from_secs(5);
-/// The number of messages that are acknowledged at once.
-const ACKNOWLEDGED_AT_ONCE: usize = 100;
 
 /// The reason of a try whose carrier died.
 const KILLED: &str = "the carrier was killed";
@@ -73,7 +72,7 @@ pub struct MessageLink {
     wakeup: Arc<LinkWakeup>,
     thread: Mutex<Option<JoinHandle<()>>>,
     stop: AtomicBool,
-    /// The messages that the engine refused to hand over in the last fetch, for people.
+    /// The reason why not all mail of the last fetch is in the store, for people.
     withheld: Mutex<Option<String>>,
     /// True if a person asked that nothing waits.
     is_urgent: AtomicBool,
@@ -125,6 +124,8 @@ struct RetrySchedule {
     next_fetch: i64,
     /// The number of messages that the last job delivered.
     delivered: usize,
+    /// The fetches whose mail could not be saved, with the next time to try. No other mail is fetched meanwhile.
+    held: BTreeMap<OsString, i64>,
 }
 
 impl MessageLink {
@@ -329,7 +330,8 @@ impl MessageLink {
     /// Does one thing. Returns false if there was none.
     fn run_turn(&self, schedule: &mut RetrySchedule, changed: &dyn Fn()) -> io::Result<bool> {
         let called = self.wakeup.current_counts().calls;
-        if let Some(job) = CarrierJob::find_left(&self.folder)? {
+        let is_held = |name: &OsStr| schedule.held.get(name).is_some_and(|until| now() < *until);
+        if let Some(job) = CarrierJob::find_left(&self.folder, &is_held)? {
             self.wait_for_job(job, called, schedule, changed)?;
             return Ok(true);
         }
@@ -358,7 +360,7 @@ impl MessageLink {
             self.deliver_messages(&due, called, schedule, changed)?;
             return Ok(true);
         }
-        if now < schedule.next_fetch {
+        if now < schedule.next_fetch || !schedule.held.is_empty() {
             return Ok(false);
         }
         disk_space::check_free_space(&self.folder)?;
@@ -385,8 +387,11 @@ impl MessageLink {
 
     /// Returns the time at which something is due by itself.
     fn next_due_time(&self, schedule: &RetrySchedule) -> i64 {
-        let first = self.journal.lock().next_due_time();
-        first.unwrap_or(i64::MAX).min(schedule.next_fetch).max(schedule.paused_until)
+        let first = self.journal.lock().next_due_time().unwrap_or(i64::MAX);
+        match schedule.held.values().min() {
+            Some(held) => first.max(schedule.paused_until).min(*held),
+            None => first.min(schedule.next_fetch).max(schedule.paused_until),
+        }
     }
 
     /// Applies an outcome to the link's health and backoff.
@@ -417,60 +422,6 @@ impl MessageLink {
             backoff::retry_delay(schedule.kills).min(KILLED_WAIT)
         };
         schedule.paused_until = now().saturating_add(wait.as_millis() as i64);
-    }
-
-    /// Files the messages of a fetch, and then acknowledges them.
-    fn finish_fetch(
-        &self,
-        job: &CarrierJob,
-        outcome: Option<&ExchangeOutcome>,
-        schedule: &mut RetrySchedule,
-    ) -> io::Result<()> {
-        let mut seen = Vec::new();
-        let mut acknowledged = Vec::new();
-        let (mut failed, mut new) = (None, 0);
-        for item in self.engine.unpack_items(&job.raw_folder()) {
-            let filed = item.and_then(|item| {
-                let is_seen = item.is_only_known() || self.journal.lock().is_seen(&item.id);
-                if !is_seen {
-                    (self.filer)(&item.arrived)?;
-                    new += 1;
-                }
-                Ok(item)
-            });
-            match filed {
-                Ok(item) => {
-                    crash_point();
-                    seen.push(item.id);
-                    acknowledged.extend(item.ack_id);
-                }
-                Err(e) => failed = Some(e),
-            }
-        }
-        self.journal.lock().record_seen(&seen, now())?;
-        crash_point();
-        for ids in acknowledged.chunks(ACKNOWLEDGED_AT_ONCE) {
-            let said = self.create_job(CarrierTask::Acknowledge { ids: ids.to_vec() })?;
-            self.run_job(said, self.wakeup.current_counts().calls, schedule, &|| {})?;
-        }
-        if let Some(error) = failed {
-            return Err(error);
-        }
-        let is_whole =
-            matches!(outcome, Some(ExchangeOutcome::Done | ExchangeOutcome::Away { .. }));
-        if !is_whole && self.engine.is_fetch_destructive() && job.has_asked() {
-            self.journal.lock().record_cut(now())?;
-        }
-        let withheld = outcome.and_then(|outcome| match outcome {
-            ExchangeOutcome::Later { why, .. } => Some(format!("{why}; it is asked for again")),
-            _ => None,
-        });
-        if (is_whole || withheld.is_some()) && new >= MANY {
-            schedule.next_fetch = 0;
-        }
-        *self.withheld.lock() = withheld;
-        self.apply_outcome(outcome, schedule);
-        Ok(())
     }
 
     /// Updates the counts and the notes on interrupted fetches.

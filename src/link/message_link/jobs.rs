@@ -127,7 +127,13 @@ impl MessageLink {
             OutcomeLine::Message { .. } | OutcomeLine::End => None,
         });
         match job.task().clone() {
-            CarrierTask::Fetch { .. } => self.finish_fetch(&job, outcome, schedule)?,
+            CarrierTask::Fetch { .. } => {
+                if !self.finish_fetch(&job, outcome, schedule)? {
+                    self.update_board();
+                    changed();
+                    return Ok(());
+                }
+            }
             CarrierTask::Acknowledge { .. } => self.apply_outcome(outcome, schedule),
             CarrierTask::Deliver { messages } => {
                 self.finish_delivery(&messages, &lines, schedule)?;
