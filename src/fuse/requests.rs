@@ -448,7 +448,7 @@ impl Filesystem for FuseAdapter {
 
     fn ioctl(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         _fh: FileHandle,
         _flags: IoctlFlags,
@@ -459,10 +459,11 @@ impl Filesystem for FuseAdapter {
     ) {
         let asked = ino == INodeNo::ROOT && cmd == u32::from(MARK_ALL);
         let done = run_guarded("ioctl", || {
-            if asked {
-                self.tree.writer().mark_all_read()
-            } else {
-                Err(Error::from_errno(libc::ENOTTY))
+            // The kernel asks no permission for it.
+            match asked {
+                true if req.uid() != self.owner.0 => Err(Error::from_errno(libc::EPERM)),
+                true => self.tree.writer().mark_all_read(),
+                false => Err(Error::from_errno(libc::ENOTTY)),
             }
         });
         match done {

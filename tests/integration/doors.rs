@@ -71,6 +71,9 @@ fn s193_only_the_owner_marks() {
     assert!(!stranger("cat .next").ok());
     assert!(!stranger(&format!("rm -f inbox/{}", a.name(0))).ok());
     assert!(!stranger("echo x > outbox/foo").ok());
+    // The ioctl by which the owner's commands mark everything.
+    let all = "import fcntl, os; fcntl.ioctl(os.open('.', os.O_RDONLY), 0x4d01)";
+    assert!(stranger(&format!("python3 -c \"{all}\"")).stderr.contains("PermissionError"));
     // Marks are made in order: when this mark is there, the other one would be there, too.
     m.ok(&format!("cat inbox/{}", b.name(0)));
     wait_for(Duration::from_secs(60), "the owner's mark", || m.ls("inbox").len() < 2);
