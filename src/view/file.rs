@@ -158,8 +158,11 @@ impl OpenFile {
 
 impl FileContent {
     fn read(&self, offset: u64, size: usize) -> Vec<u8> {
+        let len = self.bytes.len() as u64;
+        // A read behind the end gives no byte.
         if let Some(mark) = &self.mark
-            && offset.saturating_add(size as u64) >= self.bytes.len() as u64
+            && offset < len
+            && offset.saturating_add(size as u64) >= len
         {
             mark.reached_end.store(true, Ordering::Relaxed);
         }
