@@ -318,7 +318,18 @@ impl Index {
     fn write_watermark(&self, number: usize, store: &str, position: &dyn StoreMarks) {
         let Some(mark) = self.contiguous_watermark(number) else { return };
         let mut marks = self.marks.lock();
-        let old = position.watermark().unwrap_or_default();
+        let old = position.watermark();
+        if old.as_ref().is_some_and(|old| marks.imported.get(store) != Some(old)) {
+            drop(marks);
+            // Another reader moved it. The messages that it has read are marked before it is written.
+            match self.refresh_store(number, true) {
+                Ok(()) => return self.write_watermark(number, store, position),
+                Err(error) => {
+                    return tracing::warn!(store, %error, "the read position was not saved");
+                }
+            }
+        }
+        let old = old.unwrap_or_default();
         let retired = find_retired_ids(&self.tables.read().messages, number, &old, &mark);
         match position.advance_watermark(&mark, &retired) {
             // Our own write must not be imported as another reader's mark.

@@ -71,6 +71,19 @@ fn s36_other_reader_while_mounted() {
     }
 }
 
+/// S36: marks of another reader count although msgfs writes the position before it has looked at the folder again.
+#[test]
+fn s36_other_reader_at_the_same_moment() {
+    let bed = Bed::new();
+    let recs = three(&bed);
+    bed.config("watch = \"poll\"\n");
+    let m = bed.mount("bar");
+    assert_eq!(peer(&bed, &["inbox", "bar", "r12"]).len(), 3);
+    read(&m, &recs[0]);
+    soon("all are read", || m.ls("inbox").is_empty());
+    assert_eq!(peer_unread(&bed, "r12"), [""; 0]);
+}
+
 /// S36: a message that the other program read while nothing was mounted is read at the next mount.
 #[test]
 fn s36_other_reader_while_unmounted() {
