@@ -7,7 +7,7 @@ use super::folders::ComposeHandle;
 use super::lifecycle::rename_refusal_text;
 use super::pack::empty_draft_error;
 use super::{
-    BODY, DraftId, DraftTarget, OpenDraft, OpenDraftEntry, Outbox, OutboxError, WriteTime,
+    BODY, CLOSING, DraftId, DraftTarget, OpenDraft, OpenDraftEntry, Outbox, OutboxError, WriteTime,
 };
 use crate::model::locks::Mutex;
 use crate::model::{Timestamp, sanitize_line};
@@ -317,6 +317,12 @@ impl Composer<'_> {
                 return said;
             }
             if !d.dirty {
+                let (name, has_text) = (d.name.clone(), !d.is_empty());
+                drop(d);
+                if by_opener && has_text && self.outbox.folders.is_accepted(&name) {
+                    // If that was the last close, a listing waits for the message.
+                    self.outbox.sender.note_closing(id, Instant::now() + CLOSING);
+                }
                 return Ok(());
             }
             (d.name.clone(), d.text.clone())

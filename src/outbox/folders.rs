@@ -199,6 +199,11 @@ impl ComposeFolders {
         self.state.lock().all.get(name).map(look)
     }
 
+    /// Returns true if a folder goes out when it is closed.
+    pub fn is_accepted(&self, name: &str) -> bool {
+        self.read_folder(name, |folder| folder.accepted).unwrap_or(false)
+    }
+
     pub fn names(&self) -> Vec<String> {
         self.state.lock().all.keys().cloned().collect()
     }

@@ -209,6 +209,9 @@ impl Outbox {
             if by_opener && d.is_empty() {
                 // If that was the last close, a reader who looks for the reason finds it.
                 self.sender.note_refused(id, Instant::now() + CLOSING);
+            } else if by_opener && d.spooled.is_some() {
+                // If that was the last close, a listing waits for the message.
+                self.sender.note_closing(id, Instant::now() + CLOSING);
             }
             return Ok(());
         }
@@ -462,9 +465,14 @@ impl Outbox {
             return Ok(());
         }
         let open = self.visit_open(Some(name), |id, d| {
-            d.unlinked |= d.is_named(name, target);
+            if !d.is_named(name, target) {
+                return None;
+            }
+            d.unlinked = true;
             self.update_open_entry(id, d);
-            d.is_named(name, target).then_some(())
+            // The spool entry ends now, and not at the last close: the next process must not send it.
+            self.unspool(d);
+            Some(())
         });
         let open = open.count();
         let kept = self.saved_drafts.lock().remove_draft(name, target);
