@@ -117,7 +117,7 @@ pub(super) fn find_list(value: Option<JsonValue<'_>>) -> Option<&str> {
     (!inner.trim_ascii().is_empty()).then_some(list)
 }
 
-/// Returns the entries of a list, at most the first [`MOST_FILES`]; `None` if the text is no list. An entry of another
+/// Returns the entries of a list, at most the first 16,384; `None` if the text is no list. An entry of another
 /// type has no members.
 pub fn parse_list(list: &str) -> Option<Vec<ListedSampFile<'_>>> {
     let mut files: Vec<ListedSampFile<'_>> = Vec::new();
