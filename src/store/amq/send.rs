@@ -146,40 +146,70 @@ impl MessageAppender for AmqStore {
     fn append_record(&self, prepared: &PreparedRecord) -> Result<(), StoreError> {
         let bytes = prepared.bytes.as_bytes();
         let name = format!("{}.md", prepared.id);
-        let holds =
-            |folder: &OpenFolder<'_, AmqFormat>| match folder.read_file(&name, FILE_BYTES + 1)? {
-                Some(there) if there != bytes => {
-                    let why = format!(
-                        "{}: another message has this name",
-                        folder.child_path(&name).display()
-                    );
-                    Err(StoreError::Refused(why))
-                }
-                // The process that wrote it may have ended before its name was on disk.
-                Some(_) => folder.sync_names().map(|()| true),
-                None => Ok(false),
-            };
+        let holds = |folder: &OpenFolder<'_, AmqFormat>| holds_message(folder, &name, bytes);
         let sent = self.open_mailbox_folder(self.me(), "outbox/sent")?;
         let mut staged = Vec::new();
         for to in prepared.to.split(", ") {
             let [tmp, new, cur] = self.open_mailbox(to)?;
             // The order matters: files go from new to cur, and a claimed one must not come back.
             if !holds(&new)? && !holds(&cur)? {
-                staged.push((tmp, new));
+                staged.push((tmp, new, cur));
             }
         }
-        let files = staged.iter().map(|(tmp, _)| tmp.stage_file(&name, bytes));
+        let files = staged.iter().map(|(tmp, ..)| tmp.stage_file(&name, bytes));
         let files = files.collect::<Result<Vec<_>, _>>()?;
-        for ((_, new), file) in staged.iter().zip(&files) {
-            if new.publish_file(&name, file)? != PlaceOutcome::Done {
-                holds(new)?;
+        for ((_, new, cur), file) in staged.iter().zip(&files) {
+            // If another process was faster, the recipient may have claimed its file already.
+            confirm_placement(new.publish_file(&name, file)?, &[new, cur], &name, bytes)?;
+        }
+        confirm_placement(sent.create_file(&name, bytes)?, &[&sent], &name, bytes)
+    }
+}
+
+/// Returns true if a folder holds this message, and false if no file there has its name.
+///
+/// # Errors
+/// [`StoreError::Refused`] if another message has its name, else as the system gave it.
+fn holds_message(
+    folder: &OpenFolder<'_, AmqFormat>,
+    name: &str,
+    bytes: &[u8],
+) -> Result<bool, StoreError> {
+    match folder.read_file(name, FILE_BYTES + 1)? {
+        Some(there) if there != bytes => {
+            let why =
+                format!("{}: another message has this name", folder.child_path(name).display());
+            Err(StoreError::Refused(why))
+        }
+        // The process that wrote it may have ended before its name was on disk.
+        Some(_) => folder.sync_names().map(|()| true),
+        None => Ok(false),
+    }
+}
+
+/// Fails unless a message is in place: by this attempt, or by another one in one of these folders, in the order in
+/// which a file moves.
+///
+/// # Errors
+/// [`StoreError::Busy`] if it is nowhere, else as [`holds_message`].
+pub(super) fn confirm_placement(
+    outcome: PlaceOutcome,
+    folders: &[&OpenFolder<'_, AmqFormat>],
+    name: &str,
+    bytes: &[u8],
+) -> Result<(), StoreError> {
+    if outcome == PlaceOutcome::Done {
+        return Ok(());
+    }
+    if outcome == PlaceOutcome::NameTaken {
+        for folder in folders {
+            if holds_message(folder, name, bytes)? {
+                return Ok(());
             }
         }
-        if sent.create_file(&name, bytes)? != PlaceOutcome::Done {
-            holds(&sent)?;
-        }
-        Ok(())
     }
+    let path = folders.first().map(|folder| folder.child_path(name)).unwrap_or_default();
+    Err(StoreError::Busy(format!("{}: the message did not get there", path.display())))
 }
 
 impl AmqStore {

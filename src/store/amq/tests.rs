@@ -1,3 +1,4 @@
+mod obstacles;
 mod odd;
 
 use crate::store::MessageReader;

@@ -1,0 +1,30 @@
+//! Deliveries and claims that another process or the file system hinders.
+
+use super::*;
+use crate::store::engine::files::PlaceOutcome;
+
+#[test]
+fn a_message_that_is_nowhere_is_not_sent() {
+    let root = Root::new(&["alice", "bob"]);
+    let alice = root.store("alice");
+    let [tmp, new, cur] = alice.open_mailbox("bob").unwrap();
+    let confirm = |outcome| send::confirm_placement(outcome, &[&new, &cur], "m.md", b"hi\n");
+    confirm(PlaceOutcome::Done).unwrap();
+    for outcome in [PlaceOutcome::NameTaken, PlaceOutcome::Gone] {
+        assert!(matches!(confirm(outcome), Err(StoreError::Busy(_))), "{outcome:?}");
+    }
+    // Another process was faster; then bob claims its file.
+    for place in ["new", "cur"] {
+        let path = format!("agents/bob/inbox/{place}/m.md");
+        root.put(&path, "hi\n");
+        confirm(PlaceOutcome::NameTaken).unwrap();
+        assert!(matches!(confirm(PlaceOutcome::Gone), Err(StoreError::Busy(_))));
+        root.put(&path, "other\n");
+        assert!(matches!(confirm(PlaceOutcome::NameTaken), Err(StoreError::Refused(_))));
+        std::fs::remove_file(root.path(&path)).unwrap();
+    }
+    // The mailbox goes away between the two steps.
+    let file = tmp.stage_file("m.md", b"hi\n").unwrap();
+    std::fs::remove_dir(root.path("agents/bob/inbox/new")).unwrap();
+    assert_eq!(new.publish_file("m.md", &file).unwrap(), PlaceOutcome::Gone);
+}
