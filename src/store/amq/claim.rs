@@ -11,10 +11,10 @@ use serde_json::json;
 use super::AmqStore;
 use super::format::AmqFolderKind;
 use super::message::{self, AmqJsonFields};
-use crate::model::Timestamp;
+use crate::model::{Message, Timestamp, sanitize_line};
 use crate::store::digest::secure_hash64;
 use crate::store::engine::files::PlaceOutcome;
-use crate::store::{DeliveryQueue, Location, Store as _, StoreError, StoreMarks};
+use crate::store::{DeliveryQueue, Location, Store as _, StoreError, StoreMarks, confined};
 
 /// The folder of receipts whose messages are about to be claimed.
 const CLAIMS: &str = "extensions/msgfs";
@@ -27,7 +27,7 @@ impl StoreMarks for AmqStore {
     }
 
     /// Claims a read message of mine in every file that holds it, and writes a receipt for its sender. Returns true if
-    /// it is claimed now.
+    /// it is claimed now. There is no receipt if its name would be too long for a file.
     fn write_mark(&self, at: &Location, read: bool) -> Result<bool, StoreError> {
         if !read {
             return Ok(false);
@@ -51,37 +51,51 @@ impl StoreMarks for AmqStore {
         );
         let receipts = self.open_mailbox_folder(me, "receipts")?;
         let claims = self.make_folder(&format!("agents/{me}/{CLAIMS}"))?;
-        let receipt: AmqJsonFields<'_> = vec![
-            ("schema", json!(1)),
-            ("msg_id", json!(shown.id)),
-            ("thread", json!(shown.thread)),
-            ("sender", json!(shown.from)),
-            ("consumer", json!(me)),
-            ("stage", json!("drained")),
-            ("emitted_at", json!(Timestamp::now().rfc3339_short())),
-        ];
-        let text = message::print_json(&receipt) + "\n";
+        let text = self.compose_receipt(&shown);
         let receipt = format!("{}__{me}__drained.json", shown.id);
+        let receipt = Some(receipt).filter(|name| confined::is_component(name));
         // An existing receipt comes from a failed claim, or from one under way elsewhere.
-        let begun = claims.create_file(&receipt, text.as_bytes())?;
+        let begin = |name: &String| claims.create_file(name, text.as_bytes());
+        let begun = receipt.as_ref().map(begin).transpose()?;
         // A name that is in both folders is left alone: every later reader stops there anyway, and a person must look
         // at it. If the file is gone, another process claimed it.
         let moved: Result<Vec<PlaceOutcome>, _> =
             names.iter().map(|name| cur.move_from(&new, name)).collect();
         let moved = moved?;
         let claimed = moved.contains(&PlaceOutcome::Done);
-        if claimed && receipts.move_from(&claims, &receipt)? == PlaceOutcome::Gone {
-            // A slower process removed its own receipt.
-            receipts.create_file(&receipt, text.as_bytes())?;
-        }
-        if claimed || begun == PlaceOutcome::Done {
-            claims.remove_file(&receipt)?;
+        if let Some(receipt) = &receipt {
+            if claimed && receipts.move_from(&claims, receipt)? == PlaceOutcome::Gone {
+                // A slower process removed its own receipt.
+                receipts.create_file(receipt, text.as_bytes())?;
+            }
+            if claimed || begun == Some(PlaceOutcome::Done) {
+                claims.remove_file(receipt)?;
+            }
+        } else if claimed {
+            let id = sanitize_line(&shown.id);
+            tracing::warn!(%id, "its sender gets no receipt: the name of the file would be too long");
         }
         if moved == [PlaceOutcome::Gone] {
             Err(StoreError::Moved)
         } else {
             Ok(claimed || is_claimed)
         }
+    }
+}
+
+impl AmqStore {
+    /// Returns the content of the receipt for a message that is claimed now.
+    fn compose_receipt(&self, shown: &Message) -> String {
+        let receipt: AmqJsonFields<'_> = vec![
+            ("schema", json!(1)),
+            ("msg_id", json!(shown.id)),
+            ("thread", json!(shown.thread)),
+            ("sender", json!(shown.from)),
+            ("consumer", json!(self.me())),
+            ("stage", json!("drained")),
+            ("emitted_at", json!(Timestamp::now().rfc3339_short())),
+        ];
+        message::print_json(&receipt) + "\n"
     }
 }
 

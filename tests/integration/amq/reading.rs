@@ -119,6 +119,19 @@ fn s203_killed() {
     assert!(!is_there(&begun));
 }
 
+/// S1190: a message with a very long id is claimed, though no file can have the name of its receipt.
+#[test]
+fn s1190_claimed_without_a_receipt() {
+    let id = "m".repeat(240);
+    let (_bed, queue, m) = with(|_, queue| {
+        queue.put(&format!("bob/inbox/new/{id}.md"), &file(&json!({ "id": id }), "x\n"));
+    });
+    m.ok("cat inbox/*");
+    m.inbox_becomes(&[]);
+    assert_eq!(queue.names("bob/inbox/cur"), [format!("{id}.md")]);
+    assert!(queue.names("bob/receipts").is_empty());
+}
+
 /// S201: while mail is being claimed, it stays in its listing, and programs can read it there.
 #[test]
 fn s201_it_can_be_read_while_it_is_claimed() {

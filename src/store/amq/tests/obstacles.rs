@@ -28,3 +28,24 @@ fn a_message_that_is_nowhere_is_not_sent() {
     std::fs::remove_dir(root.path("agents/bob/inbox/new")).unwrap();
     assert_eq!(new.publish_file("m.md", &file).unwrap(), PlaceOutcome::Gone);
 }
+
+#[test]
+fn a_message_whose_receipt_has_too_long_a_name_is_claimed_without_it() {
+    let root = Root::new(&["alice", "bob"]);
+    // With `__bob__drained.json`, the longer id exceeds 255 bytes by one.
+    let ids = [236, 237].map(|len| "m".repeat(len));
+    let names = ids.clone().map(|id| format!("{id}.md"));
+    for (id, name) in ids.iter().zip(&names) {
+        root.put(&format!("agents/bob/inbox/new/{name}"), &file(&json!({ "id": id }), "hi\n"));
+    }
+    let bob = root.store("bob");
+    let mut books = Book::scanned(&bob);
+    for id in &ids {
+        assert!(bob.write_mark(&books.one(id).at, true).unwrap());
+    }
+    assert_eq!(root.names("agents/bob/inbox/cur"), names);
+    assert_eq!(root.names("agents/bob/receipts"), [format!("{}__bob__drained.json", ids[0])]);
+    assert!(root.names("agents/bob/extensions/msgfs").is_empty());
+    books.scan(&bob, false);
+    assert!(ids.iter().all(|id| books.one(id).read == Some(true)));
+}
