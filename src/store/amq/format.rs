@@ -113,9 +113,14 @@ impl AmqFormat {
         all
     }
 
+    /// Returns the number of `new/` or `cur/` of my mailbox.
+    fn find_inbox_folder(&self, table: &FileTable<AmqTableFacts>, leaf: &str) -> Option<u32> {
+        table.find_folder(&format!("agents/{}/inbox/{leaf}", self.me))
+    }
+
     /// Returns the names that lie both in `new/` and in `cur/` of my mailbox.
     pub(super) fn find_name_clashes(&self, table: &FileTable<AmqTableFacts>) -> Vec<String> {
-        let folder = |leaf: &str| table.find_folder(&format!("agents/{}/inbox/{leaf}", self.me));
+        let folder = |leaf: &str| self.find_inbox_folder(table, leaf);
         let (Some(new), Some(cur)) = (folder("new"), folder("cur")) else { return Vec::new() };
         let names = table.files_in(new).map(|n| table.name(n));
         names.filter(|name| table.find_file(cur, name).is_some()).map(str::to_owned).collect()
@@ -314,11 +319,12 @@ impl FileFormat for AmqFormat {
         let lies =
             |places: &[AmqFolderKind]| copies.iter().any(|(place, _)| places.contains(place));
         let to_me = lies(&[AmqFolderKind::New, AmqFolderKind::Cur]);
-        let pairs = self.find_name_clashes(pass.table);
+        let cur = self.find_inbox_folder(pass.table, "cur");
+        let is_claimable = |n: &u32| {
+            !cur.is_some_and(|cur| pass.table.find_file(cur, pass.table.name(*n)).is_some())
+        };
         let open = copies.iter().filter(|(place, _)| *place == AmqFolderKind::New).map(|(_, n)| *n);
-        let unmarked = files::hash_unmarked_files(
-            open.filter(|n| !pairs.iter().any(|name| name == pass.table.name(*n))),
-        );
+        let unmarked = files::hash_unmarked_files(open.filter(is_claimable));
         let from = shown.from.unwrap_or_default();
         let from_me = lies(&[AmqFolderKind::Sent]) && from == self.me;
         Some(FoundMessage {

@@ -49,3 +49,22 @@ fn a_message_whose_receipt_has_too_long_a_name_is_claimed_without_it() {
     books.scan(&bob, false);
     assert!(ids.iter().all(|id| books.one(id).read == Some(true)));
 }
+
+#[test]
+fn only_copies_that_can_be_claimed_count_as_unmarked() {
+    let root = Root::new(&["alice", "bob"]);
+    let (text, other) = (file(&json!({}), "hi\n"), file(&json!({"id": "x"}), "hi\n"));
+    for (name, text) in [("m.md", &text), ("again.md", &text), ("x.md", &other)] {
+        root.put(&format!("agents/bob/inbox/new/{name}"), text);
+    }
+    for (name, text) in [("m.md", text.clone()), ("x.md", file(&json!({"id": "y"}), "hi\n"))] {
+        root.put(&format!("agents/bob/inbox/cur/{name}"), &text);
+    }
+    let bob = root.store("bob");
+    let books = Book::scanned(&bob);
+    let again = bob.table.read().find_path("agents/bob/inbox/new/again.md").unwrap();
+    let expected = crate::store::engine::files::hash_unmarked_files([again]);
+    assert_eq!(books.one("m").unmarked_hash, expected);
+    assert_eq!(books.one("x").unmarked_hash, 0);
+    assert_eq!(bob.remarks().len(), 2);
+}
