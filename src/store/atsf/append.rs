@@ -17,8 +17,8 @@ use super::{
 };
 use crate::model::{Timestamp, sanitize_line};
 use crate::store::atomic_file::FileSlot;
-use crate::store::engine::lines::append::{LogPath, append_line};
-use crate::store::engine::lines::log::{LineRun, LogCursor, read_lines, split_lines};
+use crate::store::engine::lines::append::{LogPath, append_line, has_final_newline};
+use crate::store::engine::lines::log::{LineRun, LogCursor, LogLine, read_lines, split_lines};
 use crate::store::engine::lines::{LineFormat as _, LogFacts as _};
 use crate::store::fs::{self, Stamp};
 use crate::store::text::json;
@@ -244,17 +244,18 @@ impl AtsfStore {
         });
         let (offset, tail) = read.map_err(&io)?;
         tally.offset = offset;
-        let text = String::from_utf8_lossy(&tail);
-        let whole = json::visit_members(&text, |_, _| {}).is_ok();
-        if whole {
-            take(&text, &mut tally);
+        let last = find_whole_tail(&tail, offset);
+        if let Some(last) = &last {
+            take(last.strip_bom().0, &mut tally);
         }
+        let is_torn = !tail.is_empty() && last.is_none();
+        let has_newline = has_final_newline(file, stamp.size).map_err(&io)?;
         Ok(AtsfLogCount {
             tally,
             size: stamp.size,
             has_message: seen,
-            is_torn: !tail.is_empty() && !whole,
-            lacks_newline: whole,
+            is_torn,
+            lacks_newline: !is_torn && !has_newline,
         })
     }
 
@@ -305,7 +306,7 @@ pub(super) struct AtsfLogCount {
     has_message: bool,
     /// True if it ends in a torn line: no object and no newline.
     is_torn: bool,
-    /// True if it ends in an object without a newline.
+    /// True if it ends in an object, or in a line that is too long, without a newline.
     lacks_newline: bool,
 }
 
@@ -322,6 +323,13 @@ impl AtsfLogCount {
         line::count_message(&mut self.tally, line, Timestamp::default());
         Ok(())
     }
+}
+
+/// Returns the line that the bytes behind the last newline of a log are, if it is a whole object.
+pub(super) fn find_whole_tail(tail: &[u8], offset: u64) -> Option<LogLine<'_>> {
+    let line = split_lines(tail, offset).pop()?;
+    json::visit_members(line.strip_bom().0, |_, _| {}).ok()?;
+    Some(line)
 }
 
 /// Returns the time that `updatedAt` repeats.

@@ -29,18 +29,17 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 use sha2::{Digest as _, Sha256};
 
-use super::append::{AtsfThreadFolder, last_message_time};
+use super::append::{AtsfThreadFolder, find_whole_tail, last_message_time};
 use super::line::{AtsfCounts, count_message, parse};
 use super::roots::{AGENT, THREADS};
 use super::{AtsfFormat, LOG, META, assets, project_files, thread, thread_facts};
 use crate::model::{Timestamp, encode_hex, sanitize_line};
 use crate::store::atomic_file::FileSlot;
-use crate::store::engine::lines::append::{LogPath, UnsyncedLogs, append_once};
+use crate::store::engine::lines::append::{LogPath, UnsyncedLogs, append_once, has_final_newline};
 use crate::store::engine::lines::log::{LineRun, LogCursor, MAX_LINE, read_lines, split_lines};
 use crate::store::engine::lines::{LineFormat as _, NameClass};
 use crate::store::fs::{self, Stamp};
 use crate::store::sessions::message::{SessionHead, SessionMessage};
-use crate::store::text::json;
 use crate::store::{Kind, StoreError, confined};
 use head::KeptHead;
 use list::KeptList;
@@ -195,13 +194,14 @@ impl KeptThread {
                 self.note_line(piece.strip_bom().0);
             }
         })?;
-        let text = String::from_utf8_lossy(&tail);
         // Text behind the last newline is a message if it is whole, and else it is cut off.
-        self.lacks_newline = json::visit_members(&text, |_, _| {}).is_ok();
-        if self.lacks_newline {
-            self.note_line(&text);
+        let last = find_whole_tail(&tail, offset);
+        if let Some(last) = &last {
+            self.note_line(last.strip_bom().0);
         }
-        self.whole = if self.lacks_newline { self.size } else { offset };
+        let is_torn = !tail.is_empty() && last.is_none();
+        self.lacks_newline = !is_torn && !has_final_newline(&file, self.size)?;
+        self.whole = if is_torn { offset } else { self.size };
         Ok(())
     }
 

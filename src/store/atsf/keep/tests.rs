@@ -222,6 +222,23 @@ fn a_keep_that_was_killed_is_completed() {
 }
 
 #[test]
+fn a_last_line_is_ended_even_with_a_byte_order_mark_or_too_long() {
+    let bed = Bed::new();
+    bed.keep(&three()).unwrap();
+    let log = bed.log();
+    let (first, rest) = log.split_once('\n').unwrap();
+    let marked = format!("\u{feff}{first}");
+    fs::write(bed.file(LOG), &marked).unwrap();
+    assert_eq!(bed.keep(&three()).unwrap().added, 2);
+    assert_eq!(bed.log(), format!("{marked}\n{rest}"));
+    let file = File::options().write(true).truncate(true).open(bed.file(LOG)).unwrap();
+    file.set_len(MAX_LINE as u64 + 1).unwrap();
+    assert_eq!(bed.keep(&three()).unwrap().added, 3);
+    let bytes = fs::read(bed.file(LOG)).unwrap();
+    assert_eq!(bytes.get(MAX_LINE + 1..), Some(format!("\n{log}").as_bytes()));
+}
+
+#[test]
 fn an_edited_log_loses_nothing() {
     let bed = Bed::new();
     bed.keep(&three()).unwrap();

@@ -7,6 +7,7 @@ use sha2::Digest as _;
 
 use super::*;
 use crate::model::{DraftAttachment, encode_hex};
+use crate::store::engine::lines::log::MAX_LINE;
 
 fn values(path: &Path) -> Vec<serde_json::Value> {
     read(path).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -105,6 +106,37 @@ fn a_subject_begins_a_thread_each_time() {
     std::fs::write(&config, r#"{"specVersion":"2.0","defaults":{"agentId":"x"}}"#).unwrap();
     let fourth = prepare(&store, &draft(None, Some("x"), "hi")).unwrap();
     assert!(fourth.bytes.contains("\"id\": \"agent\""), "{}", fourth.bytes);
+}
+
+#[test]
+fn a_whole_line_behind_a_byte_order_mark_stays() {
+    let project = Project::new();
+    project.thread("t", &[]);
+    let whole = format!("\u{feff}{}", message("a", "agent", "x"));
+    std::fs::write(project.log("t"), &whole).unwrap();
+    let (store, _) = project.opened();
+    let prepared = prepare(&store, &draft(Some("t"), None, "hi")).unwrap();
+    store.append_record(&prepared).unwrap();
+    assert_eq!(read(&project.log("t")), format!("{whole}\n{}\n", prepared.bytes));
+    assert_eq!(json(&project.meta("t"))["stats"]["messageCount"], 2);
+}
+
+#[test]
+fn a_last_line_that_is_too_long_is_ended_and_not_cut() {
+    let project = Project::new();
+    project.thread("t", &[message("a", "agent", "x")]);
+    let log = std::fs::File::options().append(true).open(project.log("t")).unwrap();
+    let long = log.metadata().unwrap().len() + MAX_LINE as u64 + 1;
+    log.set_len(long).unwrap();
+    let (store, mut books) = project.opened();
+    let prepared = prepare(&store, &draft(Some("t"), None, "hi")).unwrap();
+    store.append_record(&prepared).unwrap();
+    let bytes = std::fs::read(project.log("t")).unwrap();
+    let (before, end) = bytes.split_at(long as usize);
+    assert!(before.ends_with(b"\0"));
+    assert_eq!(String::from_utf8_lossy(end), format!("\n{}\n", prepared.bytes));
+    follow(&store, &mut books, &project.log("t"));
+    assert_eq!(ids(&books), ["a", &prepared.id]);
 }
 
 #[test]
