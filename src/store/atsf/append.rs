@@ -125,7 +125,12 @@ impl AtsfStore {
         )
     }
 
-    fn find_title(&self, folder: &AtsfThreadFolder, meta: Option<&str>) -> Option<String> {
+    /// Returns the title of a thread, or of the `thread.json` with which it begins.
+    pub(super) fn find_title(
+        &self,
+        folder: &AtsfThreadFolder,
+        meta: Option<&str>,
+    ) -> Option<String> {
         if let Some(meta) = meta {
             let thread::AtsfThreadFile::Thread(meta) = thread::parse(meta.as_bytes()) else {
                 return None;

@@ -10,8 +10,10 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use super::edit::NewThread;
 use super::line::AtsfLine;
 use super::roots::{AGENT, THREADS};
+use super::sent_log::render_record;
 use super::{AtsfStore, assets, default_recipient, project_files, sign};
 use crate::model::Draft;
+use crate::store::engine::lines::log::MAX_LINE;
 use crate::store::text::canonical::push_text;
 use crate::store::text::json_values::{as_text, pick_members, split_elements};
 use crate::store::{PrepareContext, PreparedRecord, StoreError, confined, refuse_headers};
@@ -45,11 +47,14 @@ impl AtsfStore {
         }
         check_headers(draft)?;
         let subject = draft.subject.as_deref().map(str::trim).filter(|s| !s.is_empty());
-        let (thread, meta) = match (&draft.thread, subject) {
-            (Some(thread), _) => (self.continue_thread(thread, draft)?, None),
+        let (thread, title, meta) = match (&draft.thread, subject) {
+            (Some(thread), _) => {
+                let (thread, title) = self.continue_thread(thread, draft)?;
+                (thread, title, None)
+            }
             (None, Some(subject)) => {
                 let (id, meta) = self.begin_thread(subject, draft, with)?;
-                (id, Some(meta))
+                (id, Some(subject.to_owned()), Some(meta))
             }
             (None, None) => {
                 return Err(StoreError::Invalid(
@@ -66,6 +71,7 @@ impl AtsfStore {
             }
         };
         let mut bytes = self.render_line(&id, draft, with)?;
+        check_length(&thread, title.as_deref(), &bytes)?;
         if let Some(meta) = meta {
             bytes.push('\n');
             bytes.push_str(&meta);
@@ -74,8 +80,13 @@ impl AtsfStore {
         Ok(vec![PreparedRecord { to, id, thread, bytes, files: draft.attachments.clone() }])
     }
 
-    /// Returns the thread to append to, if an append is possible now. So the writer learns of an error at once.
-    fn continue_thread(&self, thread: &str, draft: &Draft) -> Result<String, StoreError> {
+    /// Returns the thread to append to and its title, if an append is possible now. So the writer learns of an error at
+    /// once.
+    fn continue_thread(
+        &self,
+        thread: &str,
+        draft: &Draft,
+    ) -> Result<(String, Option<String>), StoreError> {
         let folder = self.find_thread_folder(thread)?;
         Self::require_appendable(&folder)?;
         for file in &draft.attachments {
@@ -83,7 +94,8 @@ impl AtsfStore {
             let parts = [AGENT, THREADS, &folder.name];
             assets::check_clash(&folder.root, &parts, &named.reference, &file.sha256)?;
         }
-        Ok(folder.key)
+        let title = self.find_title(&folder, None);
+        Ok((folder.key, title))
     }
 
     /// Returns the id and the `thread.json` of a new thread.
@@ -173,6 +185,17 @@ fn new_uuid() -> Result<String, StoreError> {
     Ok(parts.join("-"))
 }
 
+/// Refuses a line that no reader takes for a message, in the log or in the record of the sent log around it.
+fn check_length(thread: &str, title: Option<&str>, line: &str) -> Result<(), StoreError> {
+    if render_record(thread, title, "").len() + line.len() <= MAX_LINE {
+        return Ok(());
+    }
+    Err(StoreError::TooLarge(format!(
+        "the line would be longer than {} MiB, which no reader takes for a message",
+        MAX_LINE >> 20
+    )))
+}
+
 /// Refuses header lines that a thread cannot hold, so that nothing is dropped in silence.
 fn check_headers(draft: &Draft) -> Result<(), StoreError> {
     if draft.to.len() > 1 {
@@ -205,6 +228,15 @@ mod tests {
             assert_eq!(bytes[14], b'4');
             assert!(matches!(bytes[19], b'8' | b'9' | b'a' | b'b'), "{id}");
         }
+    }
+
+    #[test]
+    fn a_line_must_fit_its_record_in_the_sent_log() {
+        let record = render_record("t", Some("title"), "").len();
+        let line = "x".repeat(MAX_LINE - record);
+        check_length("t", Some("title"), &line).unwrap();
+        let refused = check_length("t", Some("title!"), &line);
+        assert!(matches!(refused, Err(StoreError::TooLarge(_))));
     }
 
     #[test]

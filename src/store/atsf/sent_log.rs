@@ -131,15 +131,8 @@ impl AtsfSentLog {
         if by_hash.contains_key(&print) {
             return Ok(());
         }
-        let mut record = String::from("{\"thread\":");
-        push_text(&mut record, thread);
-        if let Some(title) = title {
-            record.push_str(",\"title\":");
-            push_text(&mut record, title);
-        }
-        record.push_str(",\"message\":");
-        record.push_str(message);
-        record.push_str("}\n");
+        let mut record = render_record(thread, title, message);
+        record.push('\n');
         let appended = log.append(record.as_bytes(), AppendSync::Now);
         let offset = appended.map_err(|e| StoreError::io(log.path(), e))?;
         let span = AtsfSentSpan { offset, len: record.len() as u32 - 1, hash: hash_text(message) };
@@ -159,6 +152,20 @@ impl AtsfSentLog {
         let file = fs::open_regular(path).map_err(io)?;
         fs::read_range(&file, offset, len).map_err(io)
     }
+}
+
+/// Renders the record of a message without its newline.
+pub(super) fn render_record(thread: &str, title: Option<&str>, message: &str) -> String {
+    let mut record = String::from("{\"thread\":");
+    push_text(&mut record, thread);
+    if let Some(title) = title {
+        record.push_str(",\"title\":");
+        push_text(&mut record, title);
+    }
+    record.push_str(",\"message\":");
+    record.push_str(message);
+    record.push('}');
+    record
 }
 
 fn hash_text(message: &str) -> u64 {

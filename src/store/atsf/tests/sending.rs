@@ -136,7 +136,7 @@ fn a_last_line_that_is_too_long_is_ended_and_not_cut() {
     assert!(before.ends_with(b"\0"));
     assert_eq!(String::from_utf8_lossy(end), format!("\n{}\n", prepared.bytes));
     follow(&store, &mut books, &project.log("t"));
-    assert_eq!(ids(&books), ["a", &prepared.id]);
+    assert_eq!(ids(&books), ["a", prepared.id.as_str()]);
 }
 
 #[test]
@@ -153,6 +153,11 @@ fn what_cannot_be_sent_is_refused_at_once() {
     ] {
         let why = refusal(draft);
         assert!(matches!(why, StoreError::Invalid(_)) && why.to_string().contains(what), "{why}");
+    }
+    // Each NUL becomes six bytes.
+    let long = "\0".repeat(MAX_LINE / 6);
+    for draft in [draft(Some("t"), None, &long), draft(None, Some("s"), &long)] {
+        assert!(matches!(refusal(draft), StoreError::TooLarge(_)));
     }
     assert!(std::fs::read_dir(project.root().join(".agent/threads")).unwrap().count() == 1);
 }
