@@ -90,14 +90,38 @@ impl<D: AsFd> FileSlot<D> {
     /// # Errors
     /// As the system gave it. Then the old file is untouched.
     pub fn replace_if_unchanged(&self, seen: &Stamp, bytes: &[u8]) -> io::Result<Option<Stamp>> {
-        let swapped = self.try_replace(seen, bytes);
+        let keep_time = |file: &File, was: &_| Ok(rustix::fs::futimens(file, &mtime_only(was))?);
+        self.replace_with(seen, bytes, keep_time)
+    }
+
+    /// Replaces the bytes of a file as [`FileSlot::replace_if_unchanged`], with a new time of modification. So others
+    /// see that it changed.
+    ///
+    /// # Errors
+    /// As [`FileSlot::replace_if_unchanged`].
+    pub fn update_if_unchanged(&self, seen: &Stamp, bytes: &[u8]) -> io::Result<Option<Stamp>> {
+        self.replace_with(seen, bytes, |_, _| Ok(()))
+    }
+
+    fn replace_with(
+        &self,
+        seen: &Stamp,
+        bytes: &[u8],
+        set_time: impl FnOnce(&File, &rustix::fs::Stat) -> io::Result<()>,
+    ) -> io::Result<Option<Stamp>> {
+        let swapped = self.try_replace(seen, bytes, set_time);
         if !matches!(swapped, Ok(Some(_))) {
             self.remove_temp();
         }
         swapped
     }
 
-    fn try_replace(&self, seen: &Stamp, bytes: &[u8]) -> io::Result<Option<Stamp>> {
+    fn try_replace(
+        &self,
+        seen: &Stamp,
+        bytes: &[u8],
+        set_time: impl FnOnce(&File, &rustix::fs::Stat) -> io::Result<()>,
+    ) -> io::Result<Option<Stamp>> {
         let was = self.stat_target()?;
         let file = self.write_temp(0o600, |file| {
             let (uid, gid) =
@@ -108,7 +132,7 @@ impl<D: AsFd> FileSlot<D> {
             // it.
             rustix::fs::fchmod(&*file, Mode::from_raw_mode(was.st_mode & 0o7777))?;
             file.write_all(bytes)?;
-            Ok(rustix::fs::futimens(&*file, &mtime_only(&was))?)
+            set_time(file, &was)
         })?;
         // This check is as late as possible: bytes that are written in between would be lost.
         if Stamp::from(&self.stat_target()?) != *seen {
@@ -353,7 +377,15 @@ mod tests {
             assert_eq!(std::fs::read(&path).unwrap(), b"new");
             assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o646);
             assert_eq!(slot.replace_if_unchanged(&stamp, b"lost").unwrap(), None);
+            assert_eq!(slot.update_if_unchanged(&stamp, b"lost").unwrap(), None);
             assert_eq!(std::fs::read(&path).unwrap(), b"new");
+            let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
+            File::options().write(true).open(&path).unwrap().set_modified(long_ago).unwrap();
+            let stamp = Stamp::from(&std::fs::symlink_metadata(&path).unwrap());
+            let now = slot.update_if_unchanged(&stamp, b"newer").unwrap().unwrap();
+            assert!(now.mtime > stamp.mtime);
+            assert_eq!(std::fs::read(&path).unwrap(), b"newer");
+            assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o646);
             assert_eq!(names(dir.path()), ["a.txt"]);
         }
     }

@@ -350,13 +350,12 @@ pub(super) fn write_derived(
     let io = folder.file_error(META);
     for _ in 0..3 {
         let file = confined::open_file(&folder.dir, META).map_err(&io)?;
-        let mode = rustix::fs::fstat(&file).map_err(|e| io(e.into()))?.st_mode & 0o777;
         let (stamp, bytes) = confined::read_whole(&file, thread::MAX_BYTES + 1).map_err(&io)?;
         let edited = edit::set_derived(&bytes, &tally.count.stats, last_message_time(tally))
             .map_err(|why| StoreError::NotPermitted(format!("thread.json is left alone: {why}")))?;
         let Some(edited) = edited else { return Ok(false) };
-        if confined::stat(&folder.dir, META).map_err(&io)?.1 == stamp {
-            FileSlot::new(&folder.dir, META).overwrite(mode, &edited).map_err(&io)?;
+        let slot = FileSlot::new(&folder.dir, META);
+        if slot.update_if_unchanged(&stamp, &edited).map_err(&io)?.is_some() {
             fs::fsync(&folder.dir).map_err(&io)?;
             return Ok(true);
         }

@@ -298,7 +298,7 @@ impl KeptThread {
         let path = self.folder.file_path(META);
         let io = |e| StoreError::io(&path, e);
         for _ in 0..3 {
-            let (seen, mode, bytes) = match confined::open_file(&self.folder.dir, META) {
+            let (seen, bytes) = match confined::open_file(&self.folder.dir, META) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
                     let slot = FileSlot::new(&self.folder.dir, META);
                     let bytes = kept.render(stats, updated);
@@ -310,18 +310,15 @@ impl KeptThread {
                 }
                 opened => {
                     let file = opened.map_err(io)?;
-                    let mode = file.metadata().map_err(io)?.mode() & 0o777;
-                    let (seen, bytes) =
-                        confined::read_whole(&file, thread::MAX_BYTES + 1).map_err(io)?;
-                    (seen, mode, bytes)
+                    confined::read_whole(&file, thread::MAX_BYTES + 1).map_err(io)?
                 }
             };
             let changed = kept.update(&bytes, stats, updated).map_err(|why| {
                 StoreError::NotPermitted(format!("{} is left alone: {why}", path.display()))
             })?;
             let Some(changed) = changed else { return Ok(()) };
-            if confined::stat(&self.folder.dir, META).map_err(io)?.1 == seen {
-                FileSlot::new(&self.folder.dir, META).overwrite(mode, &changed).map_err(io)?;
+            let slot = FileSlot::new(&self.folder.dir, META);
+            if slot.update_if_unchanged(&seen, &changed).map_err(io)?.is_some() {
                 return fs::fsync(&self.folder.dir).map_err(io);
             }
         }

@@ -170,7 +170,9 @@ fn a_second_keep_changes_nothing_and_a_third_adds_what_is_new() {
     let before = (bed.log(), bed.meta(), fs::read(bed.list()).unwrap());
     assert_eq!(bed.keep(&three()[..2]).unwrap(), KeepReport::default());
     assert_eq!(before, (bed.log(), bed.meta(), fs::read(bed.list()).unwrap()));
+    fs::set_permissions(bed.file(META), fs::Permissions::from_mode(0o666)).unwrap();
     assert_eq!(bed.keep_titled(&three(), "new title").unwrap().added, 1);
+    assert_eq!(mode(&bed.file(META)), 0o666);
     assert!(bed.log().starts_with(&before.0));
     let meta: serde_json::Value = serde_json::from_str(&bed.meta()).unwrap();
     assert_eq!((&meta["title"], &meta["stats"]["messageCount"]), (&"new title".into(), &3.into()));

@@ -1,6 +1,7 @@
 //! New messages and new threads.
 
 use crate::store::MessageReader as _;
+use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use sha2::Digest as _;
@@ -54,6 +55,23 @@ fn a_message_is_appended_once() {
     );
     let left: Vec<_> = std::fs::read_dir(thread_dir(&project.root(), "t")).unwrap().collect();
     assert_eq!(left.len(), 2);
+}
+
+#[test]
+fn thread_json_keeps_its_mode_and_gets_a_new_time() {
+    let project = Project::new();
+    project.thread("t", &[]);
+    let meta = project.meta("t");
+    std::fs::set_permissions(&meta, PermissionsExt::from_mode(0o666)).unwrap();
+    age(&meta);
+    let before = std::fs::metadata(&meta).unwrap().modified().unwrap();
+    let (store, _) = project.opened();
+    let prepared = prepare(&store, &draft(Some("t"), None, "hi")).unwrap();
+    store.append_record(&prepared).unwrap();
+    assert_eq!(json(&meta)["stats"]["messageCount"], 1);
+    let after = std::fs::metadata(&meta).unwrap();
+    assert_eq!(after.permissions().mode() & 0o777, 0o666);
+    assert!(after.modified().unwrap() > before);
 }
 
 #[test]
