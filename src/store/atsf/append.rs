@@ -61,13 +61,17 @@ impl AtsfThreadFolder {
 }
 
 impl DeliveryQueue for AtsfStore {
-    /// Retries the updates that `settle_derived` could not do.
+    /// Retries the updates that `settle_derived` could not do. A locked thread delays no other one.
     fn deliver_waiting(&self) -> Result<bool, StoreError> {
         let _one = self.reader.appending.lock();
         let stale: Vec<u32> = self.format.stale_threads.lock().iter().copied().collect();
+        let mut busy = None;
         for n in &stale {
             match self.refresh_derived(*n) {
-                Err(e @ StoreError::Busy(_)) => return Err(e),
+                Err(e @ StoreError::Busy(_)) => {
+                    busy = Some(e);
+                    continue;
+                }
                 Err(e) => {
                     // The thread is gone, or msgfs may not mend it; `msgfs check` reports it.
                     tracing::warn!(store = %self.properties.dir.display(), error = %e, "thread.json \
@@ -77,7 +81,7 @@ impl DeliveryQueue for AtsfStore {
             }
             self.format.stale_threads.lock().remove(n);
         }
-        Ok(!stale.is_empty())
+        busy.map_or(Ok(!stale.is_empty()), Err)
     }
 }
 

@@ -222,6 +222,25 @@ fn a_locked_thread_is_busy_and_delays_nobody() {
     assert_eq!(values(&project.log("t")).len(), 1);
 }
 
+#[test]
+fn a_locked_thread_delays_no_numbers_of_others() {
+    let project = Project::new();
+    for thread in ["t", "u"] {
+        project.thread(thread, &[message("a", "agent", "x")]);
+    }
+    let (store, _) = project.opened();
+    let locked = std::fs::File::open(project.log("t")).unwrap();
+    rustix::fs::flock(&locked, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let numbers = ["t", "u"].map(|t| store.table.read().find_log(0, t).unwrap());
+    store.format.stale_threads.lock().extend(numbers);
+    let count = |thread| json(&project.meta(thread))["stats"]["messageCount"].clone();
+    assert!(matches!(store.deliver_waiting(), Err(StoreError::Busy(_))));
+    assert_eq!((count("t"), count("u")), (0.into(), 1.into()));
+    drop(locked);
+    assert!(store.deliver_waiting().unwrap());
+    assert_eq!((count("t"), count("u")), (1.into(), 1.into()));
+}
+
 fn attached(project: &Project, name: &str, bytes: &[u8]) -> DraftAttachment {
     let path = project.dir.path().join(format!("copy-of-{name}"));
     std::fs::write(&path, bytes).unwrap();
