@@ -32,6 +32,14 @@ struct ErrorLogEntry {
     rules: Vec<&'static str>,
 }
 
+/// The role that logs a rejected file.
+enum LogDuty {
+    /// Mine, with this entry.
+    Mine(ErrorLogEntry),
+    /// Another one.
+    Others,
+}
+
 impl ErrorLogEntry {
     fn render_line(&self, receiver: &str, now: Timestamp) -> String {
         let rules: Vec<String> = self.rules.iter().map(|rule| quote_json(rule)).collect();
@@ -63,18 +71,27 @@ impl Ssot {
         if pending.is_empty() {
             return Ok(false);
         }
-        let entries: Vec<ErrorLogEntry> =
-            pending.iter().filter_map(|n| self.build_log_entry(*n)).collect();
+        let (mut done, mut entries) = (Vec::new(), Vec::new());
+        for n in pending {
+            match self.judge_rejection(n) {
+                Some(LogDuty::Mine(entry)) => entries.push(entry),
+                Some(LogDuty::Others) => {}
+                // It is judged again the next time.
+                None => continue,
+            }
+            done.push(n);
+        }
         let logged = if entries.is_empty() { false } else { self.append_log_entries(&entries)? };
         let mut table = self.table.write();
-        for n in pending {
+        for n in done {
             table.update_row(n, |_, kept| kept.set_logged());
         }
         Ok(logged)
     }
 
-    /// Returns the entry of a rejected file; `None` if another role logs it or it is gone.
-    fn build_log_entry(&self, number: u32) -> Option<ErrorLogEntry> {
+    /// Returns who logs a rejected file; `None` if that is unknown, because the file is gone, changes meanwhile, or
+    /// cannot be read now.
+    fn judge_rejection(&self, number: u32) -> Option<LogDuty> {
         let file = self.find_file(number).ok()?;
         let (_, bytes) = self.read_file_bytes(&file, FILE_BYTES + 1).ok()?;
         let fault = match SsotMessage::parse(&bytes) {
@@ -94,7 +111,7 @@ impl Ssot {
             },
         };
         if fault.to.is_some_and(|to| to != self.format.role) {
-            return None;
+            return Some(LogDuty::Others);
         }
         let mut rules: Vec<&'static str> = Vec::new();
         for breach in &fault.breaches {
@@ -107,13 +124,13 @@ impl Ssot {
         } else {
             (encode_hex(&Sha256::digest(&bytes)), bytes.len() as u64)
         };
-        Some(ErrorLogEntry {
+        Some(LogDuty::Mine(ErrorLogEntry {
             source: name_encoding::display_name(&file.path()).into_owned(),
             sha256,
             bytes,
             id: fault.id,
             rules,
-        })
+        }))
     }
 
     /// Returns the hash and the length of a file whose beginning alone was read.

@@ -247,7 +247,11 @@ impl FileFormat for SsotFormat {
         dirs: &mut DirCache<'_>,
         opened: &'a FileInput<'a, SsotFileFacts>,
     ) -> io::Result<FileReading<PendingTaskReport, SsotFileFacts>> {
-        let digest = digest::secure_hash64(opened.bytes);
+        let mut digest = digest::secure_hash64(opened.bytes);
+        if opened.bytes.len() > FILE_BYTES {
+            // Only the beginning was read.
+            digest = (digest ^ opened.stamp.size).max(1);
+        }
         let message = match SsotMessage::parse(opened.bytes) {
             Ok(message) => message,
             Err(fault) => {

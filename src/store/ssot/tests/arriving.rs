@@ -3,6 +3,7 @@
 use super::*;
 use crate::store::MessageReader as _;
 use crate::store::RawTree as _;
+use crate::store::ssot::envelope::FILE_BYTES;
 
 fn path(id: &str) -> String {
     format!("messages/{TASK}/{id}.json")
@@ -391,6 +392,38 @@ fn folders_and_raw_files() {
             && !store.is_registered("system")
             && !store.is_registered("bob")
     );
+}
+
+#[test]
+fn a_rejection_is_logged_once_its_file_can_be_read() {
+    let bed = Bed::new();
+    let bad = bed.put(&path("bad"), "{}");
+    let store = bed.open("coordinator");
+    Book::scanned(&store);
+    let aside = bed.top.path().join("aside");
+    std::fs::rename(&bad, &aside).unwrap();
+    store.deliver_waiting().unwrap();
+    assert!(log(&bed).is_empty());
+    std::fs::rename(&aside, &bad).unwrap();
+    for _ in 0..2 {
+        store.deliver_waiting().unwrap();
+        assert_eq!(log(&bed).len(), 1);
+    }
+}
+
+#[test]
+fn a_file_that_is_too_large_is_logged_with_each_length() {
+    let bed = Bed::new();
+    bed.put(&path("large"), vec![b' '; FILE_BYTES + 1]);
+    let store = bed.open("coordinator");
+    let mut books = Book::scanned(&store);
+    for count in 1..3 {
+        let large = bed.put(&path("large"), vec![b' '; FILE_BYTES + count]);
+        noted(&mut books, &store, &large);
+        store.deliver_waiting().unwrap();
+        let sizes: Vec<u64> = log(&bed).iter().filter_map(|line| line["bytes"].as_u64()).collect();
+        assert_eq!((sizes.len(), sizes.last()), (count, Some(&((FILE_BYTES + count) as u64))));
+    }
 }
 
 /// A slow index: it reads the store before it judges the reported messages.
