@@ -55,8 +55,14 @@ impl SsotChecker<'_> {
         let message = match SsotMessage::parse(bytes) {
             Ok(message) => message,
             Err(fault) => {
-                for breach in fault.breaches {
+                let breaches = &fault.breaches;
+                for breach in breaches.iter() {
                     self.report_violation(&path, breach.rule, breach.sentence());
+                }
+                if let (Some(last), Some(more)) =
+                    (breaches.last(), breaches.describe_others(breaches.len()))
+                {
+                    self.report_violation(&path, last.rule, more);
                 }
                 return;
             }

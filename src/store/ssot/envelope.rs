@@ -3,7 +3,7 @@
 
 use super::json_node::JsonNode;
 use super::rules;
-use super::schema::{self, RuleBreach, SsotField, SsotShape, opt, req};
+use super::schema::{self, BreachList, RuleBreach, SsotField, SsotShape, opt, req};
 use super::vocabulary::{Role, SsotMessageType, can_answer, is_task_id, split_message_id};
 use crate::model::Timestamp;
 use crate::store::text::time::parse_time;
@@ -14,6 +14,10 @@ pub const VERSION: &str = "AMP/1.0";
 pub const FILE_BYTES: usize = 16 << 20;
 /// Longest message id. With `.json` and the additions of programs it must stay a file name.
 const MAX_ID: usize = 200;
+/// The most missing members that a reason names; envelope and payload have fewer.
+const MAX_MISSING: usize = 20;
+/// The most other breaches that a reason names.
+const MAX_OTHERS: usize = 3;
 
 /// A message that breaks no hard rule.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,14 +43,14 @@ pub struct SsotMessage<'a> {
     /// Every member.
     pub node: JsonNode<'a>,
     /// The recommendations that it does not follow.
-    pub soft_breaches: Vec<RuleBreach>,
+    pub soft_breaches: BreachList,
 }
 
 /// The reason why bytes are no message.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SsotRejection {
     /// The hard rules it breaks, at least one, all of the same step.
-    pub breaches: Vec<RuleBreach>,
+    pub breaches: BreachList,
     /// True if it may be the beginning of a message.
     pub is_incomplete: bool,
     /// `msg_id`, if there is one.
@@ -57,19 +61,22 @@ pub struct SsotRejection {
 
 impl std::fmt::Display for SsotRejection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (mut others, mut shown) = (0, 0);
-        for breach in &self.breaches {
-            // All missing members are named at once.
-            let is_missing = breach.rule == schema::MISSING;
-            others += usize::from(!is_missing);
-            if is_missing || others <= 3 {
+        let (mut missing, mut others, mut shown) = (0, 0, 0);
+        for breach in self.breaches.iter() {
+            // The missing members of a message are named at once.
+            let (count, most) = match breach.rule {
+                schema::MISSING => (&mut missing, MAX_MISSING),
+                _ => (&mut others, MAX_OTHERS),
+            };
+            *count += 1;
+            if *count <= most {
                 write!(f, "{}{breach}", if shown == 0 { "" } else { "; " })?;
                 shown += 1;
             }
         }
-        match self.breaches.len() - shown {
-            0 => Ok(()),
-            more => write!(f, "; and {more} more"),
+        match self.breaches.describe_others(shown) {
+            None => Ok(()),
+            Some(more) => write!(f, "; {more}"),
         }
     }
 }
@@ -130,9 +137,9 @@ impl<'a> SsotMessage<'a> {
         };
         if node.text("protocol_version").is_some_and(|version| version != VERSION) {
             let why = format!("is not {VERSION:?}");
-            return Err(fault(vec![RuleBreach::new("protocol_version", "protocol_version", why)]));
+            return Err(fault(RuleBreach::new("protocol_version", "protocol_version", why).into()));
         }
-        let mut breaches = Vec::new();
+        let mut breaches = BreachList::default();
         schema::check_fields(ENVELOPE, &node, "", &mut breaches);
         let read = read_envelope(&node, &mut breaches);
         let Some(mut message) = read.filter(|_| breaches.is_empty()) else {
@@ -140,14 +147,14 @@ impl<'a> SsotMessage<'a> {
         };
         if !message.kind.may_go(message.from, message.to) {
             let why = format!("{} goes {}", message.kind.as_str(), message.kind.describe_route());
-            return Err(fault(vec![RuleBreach::new("route", "from, to:", why)]));
+            return Err(fault(RuleBreach::new("route", "from, to:", why).into()));
         }
         let payload = node.get("payload").unwrap_or(&JsonNode::Null);
         let breaches = rules::check_payload(message.kind, payload);
         if !breaches.is_empty() {
             return Err(fault(breaches));
         }
-        message.soft_breaches.extend(rules::check_soft_rules(message.kind, payload));
+        message.soft_breaches.append(rules::check_soft_rules(message.kind, payload));
         message.node = node;
         Ok(message)
     }
@@ -165,20 +172,21 @@ impl<'a> SsotMessage<'a> {
 
     /// Returns the recommendations that it does not follow, a line each.
     pub fn render_note(&self) -> Option<String> {
-        let lines: Vec<String> =
-            self.soft_breaches.iter().map(|breach| format!("{breach}\n")).collect();
+        let soft = &self.soft_breaches;
+        let mut lines: Vec<String> = soft.iter().map(|breach| format!("{breach}\n")).collect();
+        lines.extend(soft.describe_others(soft.len()).map(|more| format!("{more}\n")));
         (!lines.is_empty()).then(|| lines.concat())
     }
 }
 
 impl SsotRejection {
     fn from_breach(breach: RuleBreach, incomplete: bool) -> Self {
-        Self { breaches: vec![breach], is_incomplete: incomplete, id: None, to: None }
+        Self { breaches: breach.into(), is_incomplete: incomplete, id: None, to: None }
     }
 }
 
 /// Reads the envelope of an object, as far as possible, and adds its faults to `out`.
-fn read_envelope(node: &JsonNode<'_>, out: &mut Vec<RuleBreach>) -> Option<SsotMessage<'static>> {
+fn read_envelope(node: &JsonNode<'_>, out: &mut BreachList) -> Option<SsotMessage<'static>> {
     let kind = node.text("type").map(SsotMessageType::from_name);
     if kind == Some(None) {
         let names = SsotMessageType::ALL.map(SsotMessageType::as_str).join(", ");
@@ -228,7 +236,7 @@ fn check_message_id(
     id: Option<&str>,
     kind: Option<SsotMessageType>,
     task: Option<&str>,
-    out: &mut Vec<RuleBreach>,
+    out: &mut BreachList,
 ) -> Option<Timestamp> {
     let (id, kind, task) = (id?, kind?, task?);
     let order = split_message_id(id)
@@ -243,8 +251,8 @@ fn check_message_id(
 }
 
 /// Returns the recommendations that the envelope does not follow.
-fn check_soft_rules(node: &JsonNode<'_>) -> Vec<RuleBreach> {
-    let mut out = Vec::new();
+fn check_soft_rules(node: &JsonNode<'_>) -> BreachList {
+    let mut out = BreachList::default();
     if node.flag("requires_ack") == Some(false) && node.get("ack_timeout_sec").is_some() {
         let why = "means nothing without requires_ack";
         out.push(RuleBreach::new("ack_timeout_without_ack", "ack_timeout_sec", why));

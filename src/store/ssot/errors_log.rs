@@ -12,7 +12,7 @@ use super::envelope::{FILE_BYTES, SsotMessage, SsotRejection};
 use super::folder::{self, ERRORS};
 use super::format::{SsotFileFacts, is_in_place};
 use super::json_node::{JsonNode, quote_json};
-use super::schema::RuleBreach;
+use super::schema::{BreachList, RuleBreach};
 use crate::model::{Timestamp, encode_hex, name_encoding};
 use crate::store::engine::files::{self, FileRow};
 use crate::store::fs::Stamp;
@@ -97,14 +97,15 @@ impl Ssot {
         let fault = match SsotMessage::parse(&bytes) {
             Err(fault) => fault,
             Ok(message) => SsotRejection {
-                breaches: vec![if file.message_facts().and_then(SsotFileFacts::is_refused)
-                    == Some(true)
-                    || file.row.is_rejected() && is_in_place(&file, &message)
-                {
-                    RuleBreach::new("signature", "", "is refused")
-                } else {
-                    self.format.find_misplacement(&message, &bytes)?
-                }],
+                breaches: BreachList::from(
+                    if file.message_facts().and_then(SsotFileFacts::is_refused) == Some(true)
+                        || file.row.is_rejected() && is_in_place(&file, &message)
+                    {
+                        RuleBreach::new("signature", "", "is refused")
+                    } else {
+                        self.format.find_misplacement(&message, &bytes)?
+                    },
+                ),
                 is_incomplete: false,
                 to: Some(message.to),
                 id: Some(message.id),
@@ -114,7 +115,7 @@ impl Ssot {
             return Some(LogDuty::Others);
         }
         let mut rules: Vec<&'static str> = Vec::new();
-        for breach in &fault.breaches {
+        for breach in fault.breaches.iter() {
             if !rules.contains(&breach.rule) {
                 rules.push(breach.rule);
             }

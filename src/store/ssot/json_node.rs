@@ -10,6 +10,9 @@ use crate::store::text::strict_json;
 /// Limit of nesting; no message needs a tenth of it.
 const MAX_DEPTH: usize = 128;
 
+/// The number of levels that are indented.
+const MAX_INDENT: usize = 16;
+
 /// A value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum JsonNode<'a> {
@@ -119,7 +122,7 @@ impl<'a> JsonNode<'a> {
     }
 
     /// Returns the value as text, two blanks a level, without a final newline. Strings are UTF-8; numbers keep their
-    /// spelling.
+    /// spelling. What is deeper than 16 levels stands in one line.
     pub fn render_pretty(&self) -> String {
         let mut out = String::new();
         self.write(&mut out, 0);
@@ -153,13 +156,22 @@ fn write_block<T>(
     items: &[T],
     mut each: impl FnMut(&mut String, &T),
 ) {
+    // Else a small file of deep values would become a huge text.
+    let is_flat = level >= MAX_INDENT;
     out.push(open);
     for (n, item) in items.iter().enumerate() {
-        out.push_str(if n == 0 { "\n" } else { ",\n" });
-        out.push_str(&"  ".repeat(level + 1));
+        match (n, is_flat) {
+            (0, true) => {}
+            (_, true) => out.push_str(", "),
+            (0, false) => out.push('\n'),
+            (_, false) => out.push_str(",\n"),
+        }
+        if !is_flat {
+            out.push_str(&"  ".repeat(level + 1));
+        }
         each(out, item);
     }
-    if !items.is_empty() {
+    if !items.is_empty() && !is_flat {
         out.push('\n');
         out.push_str(&"  ".repeat(level));
     }
@@ -255,6 +267,25 @@ mod tests {
             "{\n  \"z\": 1e2,\n  \"a\": [\n    1.50,\n    -0,\n    {}\n  ],\n  \"s\": \"é\\n\",\n  \
              \"e\": [],\n  \"n\": null\n}"
         );
+    }
+
+    #[test]
+    fn deep_values_stand_in_one_line() {
+        let (open, close) = ("[".repeat(15), "]".repeat(15));
+        let text = format!("{{\"a\":{open}{{\"b\":[1,{{\"c\":2,\"d\":[]}}]}}{close}}}");
+        let node = JsonNode::parse(text.as_bytes()).unwrap();
+        let shown = node.render_pretty();
+        assert!(
+            shown.contains(
+                "\n                                {\"b\": [1, {\"c\": 2, \"d\": []}]}\n"
+            )
+        );
+        assert_eq!(JsonNode::parse(shown.as_bytes()).unwrap(), node);
+
+        let many =
+            format!("{{\"a\":{}1{}{}}}", "[".repeat(100), ",1".repeat(10_000), "]".repeat(100));
+        let shown = JsonNode::parse(many.as_bytes()).unwrap().render_pretty();
+        assert!(shown.len() < 2 * many.len(), "{}", shown.len());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! 3 and 6).
 
 use super::json_node::JsonNode;
-use super::schema::{self, RuleBreach, SsotField, SsotShape, opt, req};
+use super::schema::{self, BreachList, RuleBreach, SsotField, SsotShape, opt, req};
 use super::vocabulary::{SsotMessageType, split_message_id};
 use crate::store::text::time::parse_time;
 
@@ -140,8 +140,8 @@ const ESCALATION: &[SsotField] = &[
 
 /// Returns the hard rules that a payload of this type breaks. Rules about values are checked only if the shape is
 /// right, so that one mistake is named once.
-pub fn check_payload(kind: SsotMessageType, payload: &JsonNode<'_>) -> Vec<RuleBreach> {
-    let mut out = Vec::new();
+pub fn check_payload(kind: SsotMessageType, payload: &JsonNode<'_>) -> BreachList {
+    let mut out = BreachList::default();
     let fields = match kind {
         SsotMessageType::Dispatch => DISPATCH,
         SsotMessageType::Result => RESULT,
@@ -162,7 +162,7 @@ pub fn check_payload(kind: SsotMessageType, payload: &JsonNode<'_>) -> Vec<RuleB
     out
 }
 
-fn check_dispatch(payload: &JsonNode<'_>, out: &mut Vec<RuleBreach>) {
+fn check_dispatch(payload: &JsonNode<'_>, out: &mut BreachList) {
     if payload.text("repo").is_some_and(|repo| !repo.starts_with('/')) {
         let why = "is not an absolute path";
         out.push(RuleBreach::new("repo_not_absolute", "payload.repo", why));
@@ -177,7 +177,7 @@ fn check_dispatch(payload: &JsonNode<'_>, out: &mut Vec<RuleBreach>) {
     }
 }
 
-fn check_result(payload: &JsonNode<'_>, out: &mut Vec<RuleBreach>) {
+fn check_result(payload: &JsonNode<'_>, out: &mut BreachList) {
     let complete = payload.text("completion_status") == Some("complete");
     if !complete && payload.items("blockers").is_empty() {
         let why = "must say what stands in the way of a partial or failed task";
@@ -185,7 +185,7 @@ fn check_result(payload: &JsonNode<'_>, out: &mut Vec<RuleBreach>) {
     }
 }
 
-fn check_request(payload: &JsonNode<'_>, out: &mut Vec<RuleBreach>) {
+fn check_request(payload: &JsonNode<'_>, out: &mut BreachList) {
     for (name, kind) in REFS {
         let begins = |id: &str| id.strip_prefix(kind.as_str()).is_some_and(|r| r.starts_with('-'));
         if payload.text(name).is_some_and(|id| !begins(id)) {
@@ -207,7 +207,7 @@ fn check_request(payload: &JsonNode<'_>, out: &mut Vec<RuleBreach>) {
     }
 }
 
-fn check_verdict(payload: &JsonNode<'_>, out: &mut Vec<RuleBreach>) {
+fn check_verdict(payload: &JsonNode<'_>, out: &mut BreachList) {
     let decision = payload.text("decision").unwrap_or_default();
     if decision == "rejected" && payload.items("issues").is_empty() {
         let why = "must say why it is rejected";
@@ -235,7 +235,7 @@ fn check_verdict(payload: &JsonNode<'_>, out: &mut Vec<RuleBreach>) {
     }
 }
 
-fn check_escalation(payload: &JsonNode<'_>, out: &mut Vec<RuleBreach>) {
+fn check_escalation(payload: &JsonNode<'_>, out: &mut BreachList) {
     let critical = payload.text("severity") == Some("critical");
     if critical && payload.flag("auto_suspended") == Some(false) {
         let why = "must be true if the severity is critical";
@@ -250,8 +250,8 @@ pub const REFS: [(&str, SsotMessageType); 2] = [
 ];
 
 /// Returns the recommendations that a payload does not follow.
-pub fn check_soft_rules(kind: SsotMessageType, payload: &JsonNode<'_>) -> Vec<RuleBreach> {
-    let mut out = Vec::new();
+pub fn check_soft_rules(kind: SsotMessageType, payload: &JsonNode<'_>) -> BreachList {
+    let mut out = BreachList::default();
     match kind {
         SsotMessageType::Dispatch => check_soft_dispatch(payload, &mut out),
         SsotMessageType::Result => check_soft_result(payload, &mut out),
@@ -268,7 +268,7 @@ pub fn check_soft_rules(kind: SsotMessageType, payload: &JsonNode<'_>) -> Vec<Ru
     out
 }
 
-fn check_soft_dispatch(payload: &JsonNode<'_>, out: &mut Vec<RuleBreach>) {
+fn check_soft_dispatch(payload: &JsonNode<'_>, out: &mut BreachList) {
     let branch = payload.text("branch").unwrap_or_default();
     let last = branch.trim().rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
     let short = ["refs/heads", "refs/remotes/origin", "origin", ""];
@@ -296,7 +296,7 @@ fn check_soft_dispatch(payload: &JsonNode<'_>, out: &mut Vec<RuleBreach>) {
     }
 }
 
-fn check_soft_result(payload: &JsonNode<'_>, out: &mut Vec<RuleBreach>) {
+fn check_soft_result(payload: &JsonNode<'_>, out: &mut BreachList) {
     let hex =
         |hash: &str| (7..=64).contains(&hash.len()) && hash.bytes().all(|b| b.is_ascii_hexdigit());
     if payload.text("commit_hash").is_some_and(|hash| !hex(hash)) {
@@ -317,7 +317,7 @@ fn check_soft_result(payload: &JsonNode<'_>, out: &mut Vec<RuleBreach>) {
     }
 }
 
-fn check_soft_request(payload: &JsonNode<'_>, out: &mut Vec<RuleBreach>) {
+fn check_soft_request(payload: &JsonNode<'_>, out: &mut BreachList) {
     for (name, _) in REFS {
         if payload.text(name).is_some_and(|id| split_message_id(id).is_none()) {
             let member = format!("payload.{name}");
@@ -337,13 +337,14 @@ fn check_soft_request(payload: &JsonNode<'_>, out: &mut Vec<RuleBreach>) {
     let Some(JsonNode::Object(members)) = payload.get("ci_status") else { return };
     for (key, value) in members {
         if key != "xcode_cloud" && value.as_text() == Some("failed") {
-            let member = format!("payload.ci_status.{}", crate::model::sanitize_line(key));
+            let key: String = crate::model::sanitize_line(key).chars().take(80).collect();
+            let member = format!("payload.ci_status.{key}");
             out.push(RuleBreach::new("ci_other_failed", member, "is failed"));
         }
     }
 }
 
-fn check_soft_verdict(payload: &JsonNode<'_>, out: &mut Vec<RuleBreach>) {
+fn check_soft_verdict(payload: &JsonNode<'_>, out: &mut BreachList) {
     let decision = payload.text("decision").unwrap_or_default();
     if payload.number("confidence").is_some_and(|c| c < 0.8) {
         let why = "is below 0.8; the coordinator should ask the admin before passing it on";

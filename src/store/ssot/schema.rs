@@ -31,6 +31,58 @@ impl std::fmt::Display for RuleBreach {
     }
 }
 
+/// The breaches of a message: the first hundred, the first one of each other rule, and the number of those left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BreachList {
+    first: Vec<RuleBreach>,
+    left_out: usize,
+}
+
+impl BreachList {
+    /// Adds a breach, or counts it if there are many.
+    pub fn push(&mut self, breach: RuleBreach) {
+        if self.first.len() < MAX_BREACHES || self.first.iter().all(|b| b.rule != breach.rule) {
+            self.first.push(breach);
+        } else {
+            self.left_out += 1;
+        }
+    }
+
+    /// Adds the breaches of another list.
+    pub fn append(&mut self, other: Self) {
+        self.left_out += other.left_out;
+        other.first.into_iter().for_each(|breach| self.push(breach));
+    }
+
+    /// Returns the number of all breaches.
+    pub fn count(&self) -> usize {
+        self.first.len() + self.left_out
+    }
+
+    /// Returns the words that stand for the breaches behind the first `shown` ones; `None` if there are none.
+    pub fn describe_others(&self, shown: usize) -> Option<String> {
+        let more = self.count().saturating_sub(shown);
+        (more > 0).then(|| format!("and {more} more"))
+    }
+}
+
+impl std::ops::Deref for BreachList {
+    type Target = [RuleBreach];
+
+    fn deref(&self) -> &[RuleBreach] {
+        &self.first
+    }
+}
+
+impl From<RuleBreach> for BreachList {
+    fn from(breach: RuleBreach) -> Self {
+        Self { first: vec![breach], left_out: 0 }
+    }
+}
+
+/// The most breaches of a message that are kept, but for the first one of each other rule.
+const MAX_BREACHES: usize = 100;
+
 /// The rule that a required member must be there.
 pub const MISSING: &str = "missing_field";
 
@@ -81,12 +133,7 @@ pub const fn opt(name: &'static str, shape: SsotShape) -> SsotField {
 }
 
 /// Checks an object against its fields. `path` is that of the object with a final dot, or empty.
-pub fn check_fields(
-    fields: &[SsotField],
-    object: &JsonNode<'_>,
-    path: &str,
-    out: &mut Vec<RuleBreach>,
-) {
+pub fn check_fields(fields: &[SsotField], object: &JsonNode<'_>, path: &str, out: &mut BreachList) {
     let JsonNode::Object(members) = object else { return };
     for field in fields {
         let member = format!("{path}{}", field.name);
@@ -102,7 +149,7 @@ pub fn check_fields(
     }
 }
 
-fn check_value(shape: SsotShape, value: &JsonNode<'_>, member: &str, out: &mut Vec<RuleBreach>) {
+fn check_value(shape: SsotShape, value: &JsonNode<'_>, member: &str, out: &mut BreachList) {
     let fits = match (shape, value) {
         (SsotShape::Text | SsotShape::TextOrNull, JsonNode::Text(_))
         | (SsotShape::TextOrNull | SsotShape::BoolOrNull, JsonNode::Null)

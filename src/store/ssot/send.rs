@@ -328,8 +328,9 @@ fn add_missing_members(mut fault: SsotRejection, node: &JsonNode<'_>) -> SsotRej
     if let (Some(kind), Some(payload)) = (kind, node.get("payload"))
         && !fault.breaches.iter().any(is_payload)
     {
-        let missing = rules::check_payload(kind, payload).into_iter().filter(|b| b.rule == MISSING);
-        fault.breaches.extend(missing);
+        let payload = rules::check_payload(kind, payload);
+        let missing = payload.iter().filter(|b| b.rule == MISSING);
+        missing.for_each(|breach| fault.breaches.push(breach.clone()));
     }
     fault
 }
@@ -423,7 +424,7 @@ mod tests {
     fn every_example_is_a_payload() {
         for kind in SsotMessageType::ALL {
             let node = JsonNode::parse(example_payload(kind).as_bytes()).unwrap();
-            assert_eq!(rules::check_payload(kind, &node), [], "{kind:?}");
+            assert!(rules::check_payload(kind, &node).is_empty(), "{kind:?}");
         }
     }
 }

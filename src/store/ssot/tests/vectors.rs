@@ -10,7 +10,7 @@ const VECTORS: &str = include_str!("../../../../tests/vectors/amp1.json");
 fn broken(value: &Value) -> Vec<&'static str> {
     match SsotMessage::parse(value.to_string().as_bytes()) {
         Ok(_) => Vec::new(),
-        Err(fault) => fault.breaches.into_iter().map(|b| b.rule).collect(),
+        Err(fault) => fault.breaches.iter().map(|b| b.rule).collect(),
     }
 }
 
@@ -104,17 +104,45 @@ fn recommendations_are_named_and_hold_nothing_back() {
         let rules: Vec<_> = SsotMessage::parse(text.as_bytes())
             .unwrap()
             .soft_breaches
-            .into_iter()
+            .iter()
             .map(|b| b.rule)
             .collect();
         assert_eq!(rules, [rule], "{path}");
     }
     for kind in SsotMessageType::ALL {
         let text = message(kind, 3).to_string();
-        assert_eq!(SsotMessage::parse(text.as_bytes()).unwrap().soft_breaches, [], "{kind:?}");
+        let message = SsotMessage::parse(text.as_bytes()).unwrap();
+        assert!(message.soft_breaches.is_empty(), "{kind:?}");
     }
     let branch = with(message(Dispatch, 0), "/payload/branch", Some(json!("feature/main")));
-    assert_eq!(SsotMessage::parse(branch.to_string().as_bytes()).unwrap().soft_breaches, []);
+    let branch = branch.to_string();
+    assert!(SsotMessage::parse(branch.as_bytes()).unwrap().soft_breaches.is_empty());
+}
+
+#[test]
+fn many_breaches_are_counted_and_not_kept() {
+    let mut wrong = vec![json!(1); 5000];
+    wrong.push(json!({}));
+    let many = with(message(SsotMessageType::Result, 0), "/payload/work_log", Some(wrong.into()));
+    let text = many.to_string();
+    let fault = SsotMessage::parse(text.as_bytes()).unwrap_err();
+    // An object without its four members is one more rule.
+    assert_eq!((fault.breaches.len(), fault.breaches.count()), (101, 5004));
+    assert_eq!(fault.breaches.last().unwrap().rule, "missing_field");
+    let why = fault.to_string();
+    assert!(why.len() < 1000 && why.ends_with("; and 5000 more"), "{why}");
+
+    let objects = Some(vec![json!({}); 5000].into());
+    let missing = with(message(SsotMessageType::Result, 0), "/payload/work_log", objects);
+    let why = SsotMessage::parse(missing.to_string().as_bytes()).unwrap_err().to_string();
+    assert!(why.len() < 5000 && why.ends_with("; and 19980 more"), "{why}");
+
+    let blank = Some(vec![json!(" "); 5000].into());
+    let soft = with(message(SsotMessageType::Dispatch, 0), "/payload/acceptance_criteria", blank);
+    let text = soft.to_string();
+    let note = SsotMessage::parse(text.as_bytes()).unwrap().render_note().unwrap();
+    assert_eq!(note.lines().count(), 101);
+    assert!(note.ends_with("\nand 4900 more\n"), "{note}");
 }
 
 /// Returns the paths of all members of objects.
