@@ -2,7 +2,7 @@
 //! content.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::line::AtsfLine;
 use crate::model::{Attachment, sanitize_line, sanitize_text};
@@ -10,6 +10,8 @@ use crate::store::text::json_values::{as_text, pick_members, split_elements};
 
 /// The most characters of a title in a marked line.
 const TITLE: usize = 120;
+/// The most parts of a message.
+const MAX_PARTS: usize = 16_384;
 /// The most bytes of a word in the name of a part.
 const WORD: usize = 40;
 
@@ -39,15 +41,19 @@ pub type AtsfAssetLookup<'a> = dyn Fn(&str) -> Result<u64, String> + 'a;
 /// Renders a message.
 pub fn render(line: &AtsfLine<'_>, assets: &AtsfAssetLookup<'_>) -> AtsfRenderedMessage {
     let calls = line.calls.map(split_elements).unwrap_or_default();
-    let ids: Vec<Option<Cow<'_, str>>> = calls
-        .iter()
-        .map(|call| pick_members(call, ["toolCallId"]).and_then(|[id]| as_text(id.as_ref())))
-        .collect();
+    let mut numbers: HashMap<String, usize> = HashMap::new();
+    for (n, call) in calls.iter().enumerate() {
+        let id = pick_members(call, ["toolCallId"]);
+        if let Some(id) = id.and_then(|[id]| Some(as_text(id.as_ref())?.into_owned())) {
+            numbers.entry(id).or_insert(n);
+        }
+    }
     let mut out = AtsfRenderer {
         assets,
         rendered: AtsfRenderedMessage::default(),
         listed_assets: HashSet::new(),
         steps: 0,
+        left_out: 0,
     };
     let mut used = vec![None; calls.len()];
     for block in split_elements(line.content) {
@@ -61,8 +67,8 @@ pub fn render(line: &AtsfLine<'_>, assets: &AtsfAssetLookup<'_>) -> AtsfRendered
             continue;
         }
         let id = as_text(id.as_ref()).unwrap_or_default();
-        match ids.iter().position(|known| known.as_deref() == Some(&*id)) {
-            Some(n) => out.render_call(&calls, n, &mut used),
+        match numbers.get(&*id) {
+            Some(n) => out.render_call(&calls, *n, &mut used),
             None => out.push_placeholder(&format!(
                 "tool call: {} is not in this message",
                 shorten_text(&id)
@@ -74,6 +80,12 @@ pub fn render(line: &AtsfLine<'_>, assets: &AtsfAssetLookup<'_>) -> AtsfRendered
             out.render_call(&calls, n, &mut used);
         }
     }
+    if out.left_out > 0 {
+        out.push_placeholder(&format!(
+            "{} more parts are left out; a message has at most {MAX_PARTS}",
+            out.left_out
+        ));
+    }
     out.rendered
 }
 
@@ -84,6 +96,8 @@ struct AtsfRenderer<'a> {
     listed_assets: HashSet<String>,
     /// The number of blocks and tool calls so far, used in the names of parts.
     steps: usize,
+    /// The number of parts that are left out.
+    left_out: usize,
 }
 
 impl AtsfRenderer<'_> {
@@ -100,8 +114,12 @@ impl AtsfRenderer<'_> {
         self.push_line(&format!("[{what}]"));
     }
 
-    /// Adds a part under a numbered name.
+    /// Adds a part under a numbered name. Returns the name, or words that stand for a part that is left out.
     fn add_part(&mut self, word: &str, extension: &str, bytes: &[u8]) -> String {
+        if self.rendered.parts.len() >= MAX_PARTS {
+            self.left_out += 1;
+            return "left out".to_owned();
+        }
         let name = format!("{:02}-{}.{extension}", self.steps, safe_word(word));
         // People read it with `cat`, like the body; raw/ has the bytes.
         let text = String::from_utf8_lossy(bytes);
@@ -288,6 +306,23 @@ mod tests {
         assert_eq!(s.parts.len(), 1);
         assert_eq!(s.body.lines().count(), 2);
         assert_eq!(shown("[]", "[]"), AtsfRenderedMessage::default());
+    }
+
+    #[test]
+    fn a_message_has_at_most_so_many_parts() {
+        let (count, mut calls, mut marks) = (MAX_PARTS + 7, Vec::new(), Vec::new());
+        for n in 0..count {
+            calls.push(format!(r#"{{"toolCallId":"{n}","name":"x","status":"failed"}}"#));
+            marks.push(format!(r#"{{"type":"tool_call_ref","toolCallId":"{}"}}"#, count - 1 - n));
+        }
+        let s = shown(&format!("[{}]", marks.join(",")), &format!("[{}]", calls.join(",")));
+        assert_eq!((s.parts.len(), s.body.lines().count()), (MAX_PARTS, count + 1));
+        let mut last = s.body.lines().rev();
+        let end = "[7 more parts are left out; a message has at most 16384]";
+        assert_eq!(last.next(), Some(end));
+        assert_eq!(last.next(), Some("[tool call: x failed -> left out]"));
+        let first = s.parts.first().map(|part| part.bytes.starts_with(calls[count - 1].as_bytes()));
+        assert_eq!(first, Some(true));
     }
 
     proptest! {

@@ -1,5 +1,7 @@
 //! A message of a session as a line of a log, and back.
 
+use std::collections::HashMap;
+
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
@@ -211,7 +213,14 @@ pub fn read_message(
         TokenCount { input: number(input.as_ref()), output: number(output.as_ref()) }
     });
     let calls = line.calls.map(split_elements).unwrap_or_default();
-    let mut calls: Vec<ToolCall> = calls.into_iter().filter_map(read_call).collect();
+    let mut calls: Vec<Option<ToolCall>> =
+        calls.into_iter().filter_map(read_call).map(Some).collect();
+    // Several calls may have one id. The first mark stands for the first of them.
+    let mut numbers: HashMap<String, Vec<usize>> = HashMap::new();
+    for (n, call) in calls.iter().enumerate().rev() {
+        let id = call.as_ref().map(|call| call.id.clone()).unwrap_or_default();
+        numbers.entry(id).or_default().push(n);
+    }
     let (mut blocks, mut result_files) = (Vec::new(), Vec::new());
     for block in split_elements(line.content) {
         let names = ["type", "text", "assetRef", "mimeType", "toolCallId", "uri"];
@@ -226,10 +235,9 @@ pub fn read_message(
                 blocks.push(SessionBlock::Image(SessionImage { media_type, data }));
             }
             "tool_call_ref" => {
-                let id = get(call.as_ref());
-                if let Some(at) = calls.iter().position(|call| call.id == id) {
-                    blocks.push(SessionBlock::Call(calls.remove(at)));
-                }
+                let number = numbers.get_mut(&get(call.as_ref())).and_then(Vec::pop);
+                let marked = number.and_then(|n| calls.get_mut(n)?.take());
+                blocks.extend(marked.map(SessionBlock::Call));
             }
             "resource" => {
                 let uri = get(uri.as_ref());
@@ -242,7 +250,7 @@ pub fn read_message(
         }
     }
     // Another program may drop the marks of calls.
-    blocks.extend(calls.into_iter().map(SessionBlock::Call));
+    blocks.extend(calls.into_iter().flatten().map(SessionBlock::Call));
     SessionMessage {
         id: session_id(source.kind, &line.id),
         role: author(&line.role),
