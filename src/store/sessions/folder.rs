@@ -80,7 +80,7 @@ impl<D: SessionDialect> ScannedSessions<D> {
     fn read_result_files(&self, at: &Location, message: &SessionMessage) -> Vec<SessionResultFile> {
         let read = |name: String| {
             let file = open_result_file(&self.store, at.source, &name).ok()?;
-            let data = fs::read_limited(file, fs::MAX_RECORD as u64).ok()?;
+            let data = fs::read_limited(file, fs::MAX_RECORD as u64).ok()?.into();
             Some(SessionResultFile { name, data })
         };
         render_message(message).result_files.into_iter().filter_map(read).collect()

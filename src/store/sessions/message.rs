@@ -1,6 +1,7 @@
 //! A session in the terms that all harnesses share: its head, and its messages with all that their lines say.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use super::folder::open_sessions;
 use crate::model::Timestamp;
@@ -49,7 +50,7 @@ pub struct SessionResultFile {
     /// Its name.
     pub name: String,
     /// Its bytes.
-    pub data: Vec<u8>,
+    pub data: Arc<[u8]>,
 }
 
 /// A piece of a message.
@@ -70,8 +71,8 @@ pub enum SessionBlock {
 pub struct SessionImage {
     /// Its media type.
     pub media_type: String,
-    /// Its bytes, decoded.
-    pub data: Vec<u8>,
+    /// Its bytes, decoded. Several blocks may share them.
+    pub data: Arc<[u8]>,
 }
 
 /// A call of a tool, with its result.

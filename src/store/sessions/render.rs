@@ -1,6 +1,6 @@
 //! A message as it is shown: its text, with a marked line for each thought, image and call, and the files beside it.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use sha2::{Digest as _, Sha256};
 
@@ -53,6 +53,8 @@ struct SessionRenderer {
     rendered: RenderedSessionMessage,
     /// Images that are among the parts already.
     images: HashSet<String>,
+    /// The digests of images by the address of their bytes, so that shared bytes are hashed once.
+    digests: HashMap<*const u8, String>,
     /// The number of blocks so far, used in the names of parts.
     steps: usize,
 }
@@ -74,10 +76,12 @@ impl SessionRenderer {
     }
 
     fn render_image(&mut self, image: &SessionImage) {
-        let name = image_name(image);
+        let address = image.data.as_ptr();
+        let digest = self.digests.entry(address).or_insert_with(|| hash_image(image));
+        let name = name_image(digest, &image.media_type);
         self.push_line(&format!("[image: {} -> {name}]", shorten_text(&image.media_type)));
         if self.images.insert(name.clone()) {
-            self.rendered.parts.push(SessionPart { name, bytes: image.data.clone() });
+            self.rendered.parts.push(SessionPart { name, bytes: image.data.to_vec() });
         }
     }
 
@@ -100,8 +104,15 @@ impl SessionRenderer {
 
 /// Returns the name of an image: that of its content, as in a kept thread.
 pub fn image_name(image: &SessionImage) -> String {
-    let digest = encode_hex(&Sha256::digest(&image.data));
-    let kind = image.media_type.strip_prefix("image/").unwrap_or("bin");
+    name_image(&hash_image(image), &image.media_type)
+}
+
+fn hash_image(image: &SessionImage) -> String {
+    encode_hex(&Sha256::digest(&image.data))
+}
+
+fn name_image(digest: &str, media_type: &str) -> String {
+    let kind = media_type.strip_prefix("image/").unwrap_or("bin");
     let kind = kind.split(['+', ';']).next().unwrap_or(kind);
     let is_sound =
         (1..=10).contains(&kind.len()) && kind.bytes().all(|b| b.is_ascii_alphanumeric());
@@ -176,7 +187,7 @@ mod tests {
 
     #[test]
     fn every_block_has_its_line() {
-        let image = SessionImage { media_type: "image/jpeg".into(), data: vec![1, 2] };
+        let image = SessionImage { media_type: "image/jpeg".into(), data: [1, 2].into() };
         let s = shown(vec![
             SessionBlock::Thinking("hm\u{e9}".into()),
             call("Ba/sh", r#"{"command":"ls"}"#, Some("x\u{1b}"), CallStatus::Completed),

@@ -1,6 +1,7 @@
 //! A message of a session as a line of a log, and back.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
@@ -213,14 +214,14 @@ pub fn read_message(
         TokenCount { input: number(input.as_ref()), output: number(output.as_ref()) }
     });
     let calls = line.calls.map(split_elements).unwrap_or_default();
-    let mut calls: Vec<Option<ToolCall>> =
-        calls.into_iter().filter_map(read_call).map(Some).collect();
-    // Several calls may have one id. The first mark stands for the first of them.
-    let mut numbers: HashMap<String, Vec<usize>> = HashMap::new();
-    for (n, call) in calls.iter().enumerate().rev() {
-        let id = call.as_ref().map(|call| call.id.clone()).unwrap_or_default();
-        numbers.entry(id).or_default().push(n);
-    }
+    let calls: Vec<ToolCall> = calls.into_iter().filter_map(read_call).collect();
+    let mut numbers = number_calls(&calls);
+    let mut calls: Vec<Option<ToolCall>> = calls.into_iter().map(Some).collect();
+    // Several blocks may refer to one file.
+    let mut files: HashMap<String, Option<Arc<[u8]>>> = HashMap::new();
+    let mut read_once = |name: String| {
+        files.entry(name).or_insert_with_key(|name| asset(name).map(Arc::from)).clone()
+    };
     let (mut blocks, mut result_files) = (Vec::new(), Vec::new());
     for block in split_elements(line.content) {
         let names = ["type", "text", "assetRef", "mimeType", "toolCallId", "uri"];
@@ -230,7 +231,7 @@ pub fn read_message(
             "text" => blocks.push(SessionBlock::Text(get(text.as_ref()))),
             "thinking" => blocks.push(SessionBlock::Thinking(get(text.as_ref()))),
             "image" => {
-                let data = asset(&get(file.as_ref())).unwrap_or_default();
+                let data = read_once(get(file.as_ref())).unwrap_or_default();
                 let media_type = get(mime.as_ref());
                 blocks.push(SessionBlock::Image(SessionImage { media_type, data }));
             }
@@ -241,8 +242,9 @@ pub fn read_message(
             }
             "resource" => {
                 let uri = get(uri.as_ref());
-                let data = asset(&get(file.as_ref()));
-                if let (Some(name), Some(data)) = (uri.strip_prefix(RESULTS), data) {
+                if let Some(name) = uri.strip_prefix(RESULTS)
+                    && let Some(data) = read_once(get(file.as_ref()))
+                {
                     result_files.push(SessionResultFile { name: name.to_owned(), data });
                 }
             }
@@ -263,6 +265,15 @@ pub fn read_message(
         in_reply_to: answered_id(source.kind, text),
         result_files,
     }
+}
+
+/// Returns the numbers of the calls by their ids. Several calls may have one id; the number of the first one is last.
+fn number_calls(calls: &[ToolCall]) -> HashMap<String, Vec<usize>> {
+    let mut numbers: HashMap<String, Vec<usize>> = HashMap::new();
+    for (n, call) in calls.iter().enumerate().rev() {
+        numbers.entry(call.id.clone()).or_default().push(n);
+    }
+    numbers
 }
 
 /// Returns a tool call; `None` if the text is no object.

@@ -122,8 +122,8 @@ fn mode(path: &Path) -> u32 {
 fn a_session_becomes_a_thread_that_only_its_owner_reads() {
     let bed = Bed::new();
     let mut all = three();
-    let data = b"\x89PNG picture".to_vec();
-    let image = SessionImage { media_type: "image/png".into(), data };
+    let data = b"\x89PNG picture";
+    let image = SessionImage { media_type: "image/png".into(), data: data[..].into() };
     all[1].blocks = vec![
         SessionBlock::Thinking("hm".into()),
         SessionBlock::Image(image.clone()),
@@ -241,6 +241,25 @@ fn a_last_line_is_ended_even_with_a_byte_order_mark_or_too_long() {
 }
 
 #[test]
+fn a_file_that_many_blocks_name_is_read_once() {
+    let image =
+        r#"{"type":"image","assetRef":"sha256-0123456789abcdef.png","mimeType":"image/png"}"#;
+    let result =
+        r#"{"type":"resource","uri":"tool-results/a","assetRef":"sha256-0123456789abcdef.txt"}"#;
+    let blocks = [[image; 1000].join(","), [result; 1000].join(",")].join(",");
+    let text = format!(r#"{{"id":"a","role":"agent","timestamp":"","content":[{blocks}]}}"#);
+    let source = KeptSource { kind: Kind::Claude, agent: None };
+    let reads = std::cell::Cell::new(0);
+    let asset = |name: &str| {
+        reads.set(reads.get() + 1);
+        Some(name.as_bytes().to_vec())
+    };
+    let message = line::read_message(&atsf_line::parse(&text).unwrap(), &text, &source, &asset);
+    assert_eq!(reads.get(), 2);
+    assert_eq!((message.blocks.len(), message.result_files.len()), (1000, 1000));
+}
+
+#[test]
 fn an_edited_log_loses_nothing() {
     let bed = Bed::new();
     bed.keep(&three()).unwrap();
@@ -322,7 +341,7 @@ fn any_block() -> impl Strategy<Value = SessionBlock> {
         any_text().prop_map(SessionBlock::Thinking),
         image.prop_map(|(media_type, data)| SessionBlock::Image(SessionImage {
             media_type: media_type.into(),
-            data
+            data: data.into()
         })),
         call.prop_map(|(id, name, input, output, status, duration)| SessionBlock::Call(ToolCall {
             id,
@@ -348,7 +367,7 @@ fn any_message() -> impl Strategy<Value = SessionMessage> {
                 agent,
                 result_files: files
                     .into_iter()
-                    .map(|(name, data)| SessionResultFile { name, data })
+                    .map(|(name, data)| SessionResultFile { name, data: data.into() })
                     .collect(),
                 role,
                 time: Timestamp::from_millis(time),

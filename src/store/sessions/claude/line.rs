@@ -390,7 +390,7 @@ fn read_result(block: &str, message: &mut MessageBuilder) {
 /// Returns an image whose bytes stand in its source.
 fn read_image(source: &str) -> Option<SessionImage> {
     let [kind, data] = pick_members(source, ["media_type", "data"])?;
-    let data = BASE64.decode(&*as_text(data.as_ref())?).ok()?;
+    let data = BASE64.decode(&*as_text(data.as_ref())?).ok()?.into();
     Some(SessionImage { media_type: as_text(kind.as_ref())?.into_owned(), data })
 }
 

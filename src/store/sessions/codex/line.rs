@@ -457,7 +457,7 @@ fn read_command(item: &str, message: &mut MessageBuilder) {
 fn read_data_url(url: &str) -> Option<SessionImage> {
     let (head, data) = url.strip_prefix("data:")?.split_once(',')?;
     let media_type = head.strip_suffix(";base64")?.to_owned();
-    let data = BASE64.decode(data).ok()?;
+    let data = BASE64.decode(data).ok()?.into();
     Some(SessionImage { media_type, data })
 }
 
