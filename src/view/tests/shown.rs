@@ -163,10 +163,12 @@ fn numbers_say_what_they_stand_for() {
         let scope = if tag == 1 { FolderScope::ArchiveDay(day) } else { FolderScope::SentDay(day) };
         assert_eq!((b.tree.inode_number(&scope.into()), node(ino)), (ino, Some(scope.into())));
     }
-    for (ino, path) in [(1, ""), (6, "inbox"), (7, "archive"), (8, "sent"), (9, "threads")] {
+    for (ino, path) in
+        [(1, ""), (6, "inbox"), (7, "archive"), (8, "sent"), (9, "threads"), (25, ".status")]
+    {
         assert_eq!((b.attr(path).ino, node(ino)), (ino, b.tree.resolve_path(path).ok()));
     }
-    for unknown in [0, 25, 21 << 56 | identity, 49 << 56 | identity, u64::MAX] {
+    for unknown in [0, 26, 21 << 56 | identity, 49 << 56 | identity, u64::MAX] {
         assert_eq!(node(unknown), None, "{unknown}");
     }
 }
