@@ -321,7 +321,7 @@ impl FileFormat for AmqFormat {
         let to_me = lies(&[AmqFolderKind::New, AmqFolderKind::Cur]);
         let cur = self.find_inbox_folder(pass.table, "cur");
         let is_claimable = |n: &u32| {
-            !cur.is_some_and(|cur| pass.table.find_file(cur, pass.table.name(*n)).is_some())
+            cur.is_none_or(|cur| pass.table.find_file(cur, pass.table.name(*n)).is_none())
         };
         let open = copies.iter().filter(|(place, _)| *place == AmqFolderKind::New).map(|(_, n)| *n);
         let unmarked = files::hash_unmarked_files(open.filter(is_claimable));
