@@ -74,7 +74,11 @@ fn s611_damage_that_is_met_late() {
     let at = bytes.len() / 4;
     bytes[at] ^= 1;
     replace(&bed, &bytes);
-    let m = bed.mount("bar");
+    let m = Mount::guard(&bed, &bed.path("mnt-bar"), "bar");
+    let mut mount = bed.msgfs(["mount", "--me", "bar"]);
+    mount.arg(&m.dir);
+    assert!(run(mount, None).ok());
+    // The damage may be noticed at once. Then this is a moment without a mount.
     let out = m.sh("ls inbox");
     assert!(!out.ok() || out.stdout == right, "nothing wrong is shown");
     soon("it is mounted anew", || mounted(&m.dir) && m.sh("ls inbox").ok());

@@ -258,7 +258,7 @@ pub(crate) struct Mount {
 
 impl Mount {
     /// Sets up the guard and the watchdog before anything is mounted.
-    fn guard(bed: &Bed, dir: &Path, me: &str) -> Self {
+    pub(crate) fn guard(bed: &Bed, dir: &Path, me: &str) -> Self {
         let finished = Arc::new(AtomicBool::new(false));
         let timed_out = Arc::new(AtomicBool::new(false));
         let (f, t, d) = (finished.clone(), timed_out.clone(), dir.to_owned());
