@@ -8,7 +8,7 @@
 //! 3. Of different messages with one From and id, one has the id, the others the id with the hash of their file. A
 //!    message that has the id keeps it ([`id_ledger`](super::id_ledger)).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::layout::MailboxFolder;
 use super::letter::{DateOrigin, LetterFacts, LetterHash};
@@ -125,16 +125,27 @@ fn join_transport_copies(items: &[LetterCopy<'_>], sets: &mut DisjointSets) {
     }
     for mut groups in same.into_values() {
         groups.sort_by_key(|g| (g.time, g.path));
-        let mut open: Vec<CopyGroup<'_>> = Vec::new();
-        for group in groups {
-            open.retain(|o| group.time.saturating_sub(o.time) <= WINDOW_MS);
-            match open.iter_mut().find(|o| o.forms & group.forms == 0) {
-                Some(other) => {
-                    sets.join_sets(other.first, group.first);
-                    other.forms |= group.forms;
+        // The groups that may get another copy, by their forms, each by its position.
+        let mut open: BTreeMap<u8, BTreeSet<usize>> = BTreeMap::new();
+        for (at, group) in groups.iter().enumerate() {
+            let is_late = |place: &usize| {
+                groups.get(*place).is_none_or(|o| group.time.saturating_sub(o.time) > WINDOW_MS)
+            };
+            for places in open.values_mut() {
+                while places.first().is_some_and(is_late) {
+                    places.pop_first();
                 }
-                None => open.push(group),
             }
+            let fits = open.iter().filter(|(forms, _)| **forms & group.forms == 0);
+            let oldest = fits.filter_map(|(forms, places)| Some((*places.first()?, *forms))).min();
+            let (place, forms) = oldest.unwrap_or((at, 0));
+            if let Some(other) = groups.get(place) {
+                sets.join_sets(other.first, group.first);
+            }
+            if let Some(places) = open.get_mut(&forms) {
+                places.remove(&place);
+            }
+            open.entry(forms | group.forms).or_default().insert(place);
         }
     }
 }
@@ -190,7 +201,7 @@ fn assign_ids(groups: Vec<Vec<usize>>, items: &[LetterCopy<'_>]) -> Vec<LetterGr
             let held = i.assignment != IdAssignment::Plain || i.is_id_taken;
             (held, !kept.is_signed(), kept.time, kept.file_hash, i.path)
         });
-        let mut used: Vec<[u8; 32]> = Vec::new();
+        let mut used: HashSet<[u8; 32]> = HashSet::new();
         for (n, (ix, leader)) in same_named.iter().enumerate() {
             let hash = match leader.assignment {
                 IdAssignment::Hashed(hash) if !used.contains(&hash) => hash,
@@ -199,7 +210,7 @@ fn assign_ids(groups: Vec<Vec<usize>>, items: &[LetterCopy<'_>]) -> Vec<LetterGr
                 }
                 _ => leader.facts.file_hash,
             };
-            used.push(hash);
+            used.insert(hash);
             if let Some(message) = out.get_mut(*ix) {
                 message.assignment = IdAssignment::Hashed(hash);
             }

@@ -132,12 +132,10 @@ impl GroupIndex {
                 self.ledger.assign_id(now, settled.assignment);
             }
         }
-        let mut reached = BTreeSet::new();
         let members = step.leaders.iter().filter_map(|n| self.groups.get(n)).flatten();
         let keys = step.keys.iter().flat_map(|(slot, key)| table.files_with_key(*slot, *key));
-        for n in touched.iter().chain(members).copied().chain(keys) {
-            self.collect_connected(table, n, &mut reached);
-        }
+        let from = touched.iter().chain(members).copied().chain(keys).collect();
+        let reached = self.collect_connected(table, from);
         // The ids of lost files are settled before any file gets a name: a lost file keeps its own.
         let lost: Vec<LetterFacts> = step
             .lost
@@ -152,13 +150,13 @@ impl GroupIndex {
         }
         let new = self.regroup_files(table, &reached);
         self.settle_ids(table, lost, &new);
-        let old: Vec<LetterGroup> =
-            old.into_iter().filter(|m| changed(m) || !new.contains(m)).collect();
-        let overlaps =
-            |m: &LetterGroup| old.iter().any(|o| o.members.iter().any(|n| m.members.contains(n)));
-        let messages = new.into_iter().filter(|m| changed(m) || overlaps(m)).collect();
-        let mut again: Vec<u32> = old.into_iter().flat_map(|m| m.members).collect();
+        let by_leader: HashMap<u32, &LetterGroup> = new.iter().map(|m| (m.leader, m)).collect();
+        let is_new = |m: &LetterGroup| by_leader.get(&m.leader).is_some_and(|same| *same == m);
+        let old = old.into_iter().filter(|m| changed(m) || !is_new(m));
+        let mut again: Vec<u32> = old.flat_map(|m| m.members).collect();
         again.sort_unstable();
+        let overlaps = |m: &LetterGroup| m.members.iter().any(|n| again.binary_search(n).is_ok());
+        let messages = new.into_iter().filter(|m| changed(m) || overlaps(m)).collect();
         GroupDelta { withdrawn_files: again, groups: messages }
     }
 
@@ -188,25 +186,21 @@ impl GroupIndex {
     fn settle_ids(&mut self, table: &LetterTable, lost: Vec<LetterFacts>, new: &[LetterGroup]) {
         let named: Vec<(&LetterFacts, &LetterGroup)> =
             new.iter().filter_map(|m| Some((table.facts(m.leader)?, m))).collect();
-        let mut wanted: HashMap<[u8; 16], usize> = HashMap::new();
+        let mut wanted: HashMap<[u8; 16], Vec<&LetterFacts>> = HashMap::new();
         for (kept, _) in &named {
-            *wanted.entry(kept.name_hash).or_default() += 1;
+            wanted.entry(kept.name_hash).or_default().push(kept);
         }
         for kept in lost {
-            let same = |h: &&LetterFacts| {
-                h.name_hash == kept.name_hash
-                    && LetterIdentity::from_facts(h)
-                        .is_same_message(&LetterIdentity::from_facts(&kept))
-            };
-            let goes_on = named.iter().any(|(h, _)| same(h));
-            if goes_on && wanted.get(&kept.name_hash) == Some(&1) {
+            let Some([only]) = wanted.get(&kept.name_hash).map(Vec::as_slice) else { continue };
+            if LetterIdentity::from_facts(only).is_same_message(&LetterIdentity::from_facts(&kept))
+            {
                 self.ledger.revoke_unsaved(&kept);
             }
         }
         for (kept, message) in named {
             let mut copies = message.members.iter().filter_map(|n| table.facts(*n));
             if message.assignment != IdAssignment::Plain
-                || wanted.get(&kept.name_hash) != Some(&1)
+                || wanted.get(&kept.name_hash).is_none_or(|all| all.len() != 1)
                 || self.ledger.find_ruling(kept).is_some()
                 || copies.any(|copy| (copy.name_hash, copy.time) != (kept.name_hash, kept.time))
             {
@@ -252,27 +246,29 @@ impl GroupIndex {
         new
     }
 
-    /// Adds a file, and all files connected with it, to `reached`.
-    fn collect_connected(&self, table: &LetterTable, from: u32, reached: &mut BTreeSet<u32>) {
-        let mut todo = vec![from];
+    /// Returns these files, and all files connected with them. Each group and each key is followed once.
+    fn collect_connected(&self, table: &LetterTable, from: Vec<u32>) -> BTreeSet<u32> {
+        let mut todo = from;
+        let mut reached = BTreeSet::new();
+        let mut seen_leaders: HashSet<u32> = HashSet::new();
         let mut seen_keys: HashSet<(u8, u64)> = HashSet::new();
         while let Some(n) = todo.pop() {
             let there = table.row(n).is_some_and(files::FileRow::is_message);
             let Some(kept) = table.facts(n).filter(|_| there) else { continue };
-            if !reached.insert(n) && n != from {
+            if !reached.insert(n) {
                 continue;
             }
-            if let Some(members) = self.groups.get(&kept.leader) {
-                todo.extend(members.iter().filter(|m| !reached.contains(m)));
+            if seen_leaders.insert(kept.leader) {
+                todo.extend(self.groups.get(&kept.leader).into_iter().flatten());
             }
             for slot in 0..=BY_NAME {
                 let key = kept.slot_key(slot, true);
                 if key != 0 && seen_keys.insert((slot, key)) {
-                    let with = table.files_with_key(slot, key);
-                    todo.extend(with.into_iter().filter(|m| !reached.contains(m)));
+                    todo.extend(table.files_with_key(slot, key));
                 }
             }
         }
+        reached
     }
 }
 

@@ -40,19 +40,30 @@ impl LetterIdentity {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 struct LedgerEntry {
+    /// The place in the order of all entries.
+    order: u64,
     identity: LetterIdentity,
     assignment: IdAssignment,
     saved: bool,
 }
 
+/// A text or a signed Message-ID under the hash of a writer and an id.
+type EntryKey = (LetterHash, LetterHash);
+
 /// The assignments of ids, by writer and id.
 #[derive(Debug, Default)]
 pub(super) struct IdLedger {
-    entries: HashMap<LetterHash, Vec<LedgerEntry>>,
-    /// Writers and ids with entries that are not saved.
-    unsaved: BTreeSet<LetterHash>,
+    /// The entries of each text.
+    entries: HashMap<EntryKey, Vec<LedgerEntry>>,
+    /// The texts of the entries with each signed Message-ID, one for each entry.
+    linked_texts: HashMap<EntryKey, Vec<LetterHash>>,
+    /// The number of entries of each writer and id, and of those that are [`IdAssignment::Plain`].
+    counts: HashMap<LetterHash, (usize, usize)>,
+    /// Entries that are not saved, by writer and id, order and text. Some may be gone.
+    unsaved: BTreeSet<(LetterHash, u64, LetterHash)>,
+    next_order: u64,
 }
 
 /// The answer of the ledger about a file.
@@ -76,11 +87,11 @@ impl IdLedger {
 
     /// Returns the ruling for this file; `None` if the ledger has nothing for its writer and id.
     pub fn find_ruling(&self, kept: &LetterFacts) -> Option<IdRuling> {
-        let entries = self.entries.get(&kept.name_hash)?;
-        let held = find_entry(entries, &LetterIdentity::from_facts(kept))
+        let (_, plain) = self.counts.get(&kept.name_hash)?;
+        let held = self
+            .find_entry(&kept.name_hash, &LetterIdentity::from_facts(kept))
             .map_or(IdAssignment::Unassigned, |entry| entry.assignment);
-        let taken = held != IdAssignment::Plain
-            && entries.iter().any(|e| e.assignment == IdAssignment::Plain);
+        let taken = held != IdAssignment::Plain && *plain > 0;
         Some(IdRuling { assignment: held, is_id_taken: taken })
     }
 
@@ -92,11 +103,40 @@ impl IdLedger {
 
     /// Removes the assignments of this file that are not saved yet.
     pub fn revoke_unsaved(&mut self, kept: &LetterFacts) {
-        let (name, who) = (kept.name_hash, LetterIdentity::from_facts(kept));
-        if let Some(entries) = self.entries.get_mut(&name) {
-            entries.retain(|e| e.saved || e.identity != who);
-            if entries.is_empty() {
-                self.entries.remove(&name);
+        let who = LetterIdentity::from_facts(kept);
+        self.remove_entries((kept.name_hash, who.text), |e| !e.saved && e.identity == who);
+    }
+
+    /// Returns the entry of this very text, else one that it may be a copy of.
+    fn find_entry(&self, name: &LetterHash, who: &LetterIdentity) -> Option<&LedgerEntry> {
+        let linked = who.link.and_then(|link| self.linked_texts.get(&(*name, link)));
+        let texts = linked.into_iter().flatten().chain([&who.text]);
+        let entries = texts.filter_map(|text| self.entries.get(&(*name, *text))).flatten();
+        let same = entries.filter(|e| e.identity.is_same_message(who));
+        same.min_by_key(|e| (e.identity != *who, e.assignment != IdAssignment::Plain, e.order))
+    }
+
+    /// Removes the entries of a text for which `is_it` returns true.
+    fn remove_entries(&mut self, key: EntryKey, is_it: impl Fn(&LedgerEntry) -> bool) {
+        let (name, text) = key;
+        let (gone, rest): (Vec<_>, Vec<_>) =
+            self.entries.remove(&key).unwrap_or_default().into_iter().partition(is_it);
+        if !rest.is_empty() {
+            self.entries.insert(key, rest);
+        }
+        for entry in gone {
+            if let Some(texts) =
+                entry.identity.link.and_then(|l| self.linked_texts.get_mut(&(name, l)))
+                && let Some(at) = texts.iter().position(|other| *other == text)
+            {
+                texts.swap_remove(at);
+            }
+            if let Some((all, plain)) = self.counts.get_mut(&name) {
+                *all -= 1;
+                *plain -= usize::from(entry.assignment == IdAssignment::Plain);
+                if *all == 0 {
+                    self.counts.remove(&name);
+                }
             }
         }
     }
@@ -108,42 +148,46 @@ impl IdLedger {
         held: IdAssignment,
         saved: bool,
     ) -> bool {
-        let entries = self.entries.entry(name).or_default();
-        let known = find_entry(entries, &who).cloned();
-        if let Some(known) = &known {
+        if let Some(known) = self.find_entry(&name, &who).cloned() {
             // A copy without a signature does not remove the key of the signer.
             who.key = who.key.or(known.identity.key);
             who.link = who.link.or(known.identity.link);
             if known.identity == who && known.assignment == held {
                 return false;
             }
+            self.remove_entries((name, known.identity.text), |e| {
+                (&e.identity, e.assignment, e.saved)
+                    == (&known.identity, known.assignment, known.saved)
+            });
         }
-        entries.retain(|e| Some(e) != known.as_ref());
-        entries.push(LedgerEntry { identity: who, assignment: held, saved });
+        let (order, text) = (self.next_order, who.text);
+        self.next_order += 1;
         if !saved {
-            self.unsaved.insert(name);
+            self.unsaved.insert((name, order, text));
         }
+        if let Some(link) = who.link {
+            self.linked_texts.entry((name, link)).or_default().push(text);
+        }
+        let (all, plain) = self.counts.entry(name).or_default();
+        *all += 1;
+        *plain += usize::from(held == IdAssignment::Plain);
+        let entry = LedgerEntry { order, identity: who, assignment: held, saved };
+        self.entries.entry((name, text)).or_default().push(entry);
         true
     }
 
     /// Returns the unsaved lines for the file. They count as saved from now on.
     pub fn take_unsaved_lines(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
-        for name in std::mem::take(&mut self.unsaved) {
-            for entry in self.entries.get_mut(&name).into_iter().flatten() {
-                if !std::mem::replace(&mut entry.saved, true) {
-                    out.extend_from_slice(render_line(&name, entry).as_bytes());
-                }
+        for (name, order, text) in std::mem::take(&mut self.unsaved) {
+            let mut entries = self.entries.get_mut(&(name, text)).into_iter().flatten();
+            if let Some(entry) = entries.find(|entry| entry.order == order) {
+                entry.saved = true;
+                out.extend_from_slice(render_line(&name, entry).as_bytes());
             }
         }
         out
     }
-}
-
-/// Returns the entry of this very text, else one that it may be a copy of.
-fn find_entry<'a>(entries: &'a [LedgerEntry], who: &LetterIdentity) -> Option<&'a LedgerEntry> {
-    let same = entries.iter().filter(|e| e.identity.is_same_message(who));
-    same.min_by_key(|e| (e.identity != *who, e.assignment != IdAssignment::Plain))
 }
 
 fn render_line(name: &LetterHash, entry: &LedgerEntry) -> String {
@@ -239,6 +283,26 @@ mod tests {
         ledger.assign_id(&by(None), IdAssignment::Plain);
         let back = IdLedger::from_lines(&ledger.take_unsaved_lines());
         assert!(back.find_ruling(&by(Some(2))).unwrap().is_id_taken);
+    }
+
+    #[test]
+    fn a_signed_message_id_finds_the_entry_of_another_text() {
+        let signed = |text| {
+            let mut letter =
+                LetterFacts { key_hash: [1; 16], tie_hash: [5; 16], ..kept("a", "x", text) };
+            letter.set_bit(LetterFacts::LINK, true);
+            letter
+        };
+        let mut ledger = IdLedger::default();
+        assert!(ledger.assign_id(&signed(1), IdAssignment::Plain));
+        assert_eq!(ledger.find_ruling(&signed(2)).unwrap().assignment, IdAssignment::Plain);
+        assert!(ledger.assign_id(&signed(2), IdAssignment::Plain), "it takes the place");
+        let first = IdRuling { assignment: IdAssignment::Unassigned, is_id_taken: true };
+        assert_eq!(ledger.find_ruling(&kept("a", "x", 1)), Some(first));
+        let lines = ledger.take_unsaved_lines();
+        assert_eq!(lines.split(|b| *b == b'\n').count(), 2);
+        let back = IdLedger::from_lines(&lines);
+        assert_eq!(back.find_ruling(&signed(1)).unwrap().assignment, IdAssignment::Plain);
     }
 
     #[test]

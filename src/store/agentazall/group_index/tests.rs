@@ -16,6 +16,10 @@ struct Bed {
 impl Bed {
     /// Puts a file, or another text in its place.
     fn put(&mut self, path: &str, id: &str, text: u8) {
+        self.put_letter(path, kept("a", id, text));
+    }
+
+    fn put_letter(&mut self, path: &str, letter: LetterFacts) {
         self.remove(path);
         let (folder, name) = path.rsplit_once('/').unwrap();
         let folder = self.table.folder_number(folder);
@@ -23,7 +27,7 @@ impl Bed {
         self.touched.insert(n);
         self.table.update_row(n, |row, facts| {
             row.set_flag(FileFlags::MESSAGE, true);
-            *facts = LetterFacts { leader: LetterFacts::UNSORTED, ..kept("a", id, text) };
+            *facts = LetterFacts { leader: LetterFacts::UNSORTED, ..letter };
         });
     }
 
@@ -102,6 +106,59 @@ fn a_namesake_does_not_disturb_the_message_that_was_there() {
     bed.remove(B);
     assert_eq!(bed.apply().groups, [], "the namesake keeps its name");
     assert!(matches!(bed.all()[&1].assignment, IdAssignment::Hashed(_)));
+}
+
+/// Returns letter number `n` of many with one From and id, signed by one key in one way.
+fn namesake(n: u32) -> LetterFacts {
+    let mut letter = LetterFacts { key_hash: [1; 16], tie_hash: [9; 16], ..kept("a", "x", 1) };
+    letter.text_hash[..4].copy_from_slice(&n.to_le_bytes());
+    letter.file_hash[..4].copy_from_slice(&n.to_le_bytes());
+    LetterFacts { time: letter.time + i64::from(n), ..letter }
+}
+
+/// Checks that the work does not grow with the square of the number of letters: otherwise this takes minutes.
+#[test]
+fn very_many_letters_with_one_id_are_grouped() {
+    const LETTERS: u32 = 20_000;
+    let inbox = |n: u32| format!("2026-03-11/inbox/{n}.txt");
+    let mut bed = Bed::default();
+    (0..LETTERS).for_each(|n| bed.put_letter(&inbox(n), namesake(n)));
+    let groups = bed.apply().groups;
+    assert_eq!(groups.len(), LETTERS as usize);
+    for message in &groups {
+        let expected = match message.leader {
+            0 => IdAssignment::Plain,
+            n => IdAssignment::Hashed(namesake(n).file_hash),
+        };
+        assert_eq!(message.assignment, expected);
+    }
+    // One more disturbs no other.
+    bed.put_letter(&inbox(LETTERS), namesake(LETTERS));
+    let delta = bed.apply();
+    assert_eq!((delta.groups.len(), delta.withdrawn_files.len()), (1, 0));
+    // All move to another folder, and keep their ids.
+    for n in 0..=LETTERS {
+        bed.remove(&inbox(n));
+        bed.put_letter(&format!("2026-03-11/sent/{n}.txt"), namesake(n));
+    }
+    let moved = bed.apply().groups;
+    assert_eq!(moved.len(), LETTERS as usize + 1);
+    let plain = |m: &&LetterGroup| m.assignment == IdAssignment::Plain;
+    let plain: Vec<u32> = moved.iter().filter(plain).map(|m| m.leader).collect();
+    assert_eq!(plain, [LETTERS + 1], "the file that took the place of the first");
+}
+
+#[test]
+fn very_many_copies_of_one_letter_are_one_message() {
+    const COPIES: u32 = 10_000;
+    let mut bed = Bed::default();
+    for round in 1..=2 {
+        let copies = (0..COPIES).map(|n| format!("2026-03-11/inbox/{round}_{n}.txt"));
+        copies.for_each(|path| bed.put_letter(&path, namesake(0)));
+        let groups = bed.apply().groups;
+        assert_eq!(groups.len(), 1);
+        assert_eq!(groups[0].members.len(), (round * COPIES) as usize);
+    }
 }
 
 proptest! {

@@ -392,40 +392,34 @@ impl<F: FileFacts> FileTable<F> {
         self.push_row(FileRow { name, folder, name_len, ..FileRow::default() })
     }
 
-    /// Changes the row and the facts of a file.
+    /// Changes the row and the facts of a file. A key that stays is not touched: many files may share it, and a look
+    /// for one of them passes the others.
     pub fn update_row(&mut self, n: u32, change: impl FnOnce(&mut FileRow, &mut F)) {
-        self.for_each_key(n, |keys, _, _, entry, key| {
-            if let Ok(entry) = keys.find_entry(key, |e| *e == entry) {
+        let Self { rows, facts, keys, newest, .. } = self;
+        let (Some(row), Some(kept)) = (rows.get_mut(n as usize), facts.get_mut(n as usize)) else {
+            return;
+        };
+        let (old_row, old_facts) = (*row, *kept);
+        change(row, kept);
+        let (row, kept) = (*row, *kept);
+        let (rows, facts) = (&*rows, &*facts);
+        let time = |row: &FileRow, facts: &F| row.is_message().then(|| facts.time());
+        if time(&row, &kept) != time(&old_row, &old_facts) {
+            newest.take();
+        }
+        let changed = (0..F::SLOTS).filter_map(|slot| {
+            let old = old_facts.slot_key(slot, old_row.is_message());
+            let new = kept.slot_key(slot, row.is_message());
+            (old != new).then_some((n | u32::from(slot) << 24, old, new))
+        });
+        // All old keys go first: an insertion may move every entry to the place of its new key.
+        for (entry, old, _) in changed.clone().filter(|(_, old, _)| *old != 0) {
+            if let Ok(entry) = keys.find_entry(old, |e| *e == entry) {
                 entry.remove();
             }
-        });
-        if let (Some(row), Some(facts)) =
-            (self.rows.get_mut(n as usize), self.facts.get_mut(n as usize))
-        {
-            let time = |row: &FileRow, facts: &F| row.is_message().then(|| facts.time());
-            let before = time(row, facts);
-            change(row, facts);
-            if time(row, facts) != before {
-                self.newest.take();
-            }
         }
-        self.for_each_key(n, |keys, rows, facts, entry, key| {
-            keys.insert_unique(key, entry, |e| entry_key(rows, facts, *e));
-        });
-    }
-
-    fn for_each_key(
-        &mut self,
-        n: u32,
-        each: impl Fn(&mut HashTable<u32>, &[FileRow], &[F], u32, u64),
-    ) {
-        let Self { rows, facts, keys, .. } = self;
-        for slot in 0..F::SLOTS {
-            let entry = n | u32::from(slot) << 24;
-            match entry_key(rows, facts, entry) {
-                0 => {}
-                key => each(keys, rows, facts, entry, key),
-            }
+        for (entry, _, new) in changed.filter(|(.., new)| *new != 0) {
+            keys.insert_unique(new, entry, |e| entry_key(rows, facts, *e));
         }
     }
 
