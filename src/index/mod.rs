@@ -280,7 +280,9 @@ impl Index {
     /// Restarts the process if somebody wrote into the snapshot on which the tables lie. Callers that begin to answer
     /// a question about many messages ask this first.
     pub fn require_sound_tables(&self) {
-        if let Some(snapshot) = &self.tables.read().snapshot {
+        // The guard ends before the system call: a change that waits for it would be seen later.
+        let snapshot = self.tables.read().snapshot.clone();
+        if let Some(snapshot) = snapshot {
             snapshot.require_unchanged();
         }
     }
