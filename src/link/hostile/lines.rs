@@ -1,6 +1,7 @@
 //! Hostile servers with protocols of lines: FTP, SMTP, IMAP and POP3.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::server::{HostileProtocol, HostileServer, ServerAction};
 use super::*;
@@ -80,6 +81,27 @@ fn open_machine(protocol: &str, port: u16) -> LinkTestMachine {
         "pop" => LinkTestMachine::mail(port, &json!({"use_pop3": true})),
         _ => LinkTestMachine::mail(port, &json!({})),
     }
+}
+
+/// Starts an FTP server whose data connections act as `give` says for their number. It refuses to send a path that
+/// contains `refused`.
+fn start_ftp(
+    give: impl Fn(usize) -> ServerAction + Send + Sync + 'static,
+    refused: Option<&'static str>,
+) -> HostileServer {
+    let next = AtomicUsize::new(0);
+    let act = move |_: &str| give(next.fetch_add(1, Ordering::SeqCst));
+    let data = HostileServer::start(HostileProtocol::Lines, Arc::new(act));
+    let [high, low] = data.port.to_be_bytes();
+    let answer = move |line: &str| match line.split([' ', '\r']).next().unwrap_or_default() {
+        "PASV" => ServerAction::Say(format!("227 ok (1,2,3,4,{high},{low})\r\n").into_bytes()),
+        "RETR" if refused.is_some_and(|path| line.contains(path)) => {
+            ServerAction::Say(b"550 no\r\n".to_vec())
+        }
+        "MLSD" | "RETR" => ServerAction::Say(b"150 go\r\n226 done\r\n".to_vec()),
+        _ => usual_answer("ftp", line),
+    };
+    HostileServer::start(HostileProtocol::Lines, Arc::new(answer))
 }
 
 /// After any action of a server at any moment no message counts as delivered, and nothing lasts for ever.
@@ -188,25 +210,8 @@ fn an_ftp_server_whose_data_means_harm() {
         ),
     ];
     run_each(cases, |(what, acts)| {
-        let next = std::sync::atomic::AtomicUsize::new(0);
-        let data = HostileServer::start(
-            HostileProtocol::Lines,
-            Arc::new(move |_| {
-                let n = next.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-                acts.get(n).cloned().unwrap_or(Close(Vec::new()))
-            }),
-        );
-        let [high, low] = data.port.to_be_bytes();
-        let server = HostileServer::start(
-            HostileProtocol::Lines,
-            Arc::new(move |line| match line.split([' ', '\r']).next().unwrap_or_default() {
-                "PASV" => {
-                    ServerAction::Say(format!("227 ok (1,2,3,4,{high},{low})\r\n").into_bytes())
-                }
-                "MLSD" | "RETR" => ServerAction::Say(b"150 go\r\n226 done\r\n".to_vec()),
-                _ => usual_answer("ftp", line),
-            }),
-        );
+        let give = move |n: usize| acts.get(n).cloned().unwrap_or(Close(Vec::new()));
+        let server = start_ftp(give, None);
         let ended = open_machine("ftp", server.port).fetch(what);
         let is_told = |bytes: &[u8]| bytes.windows(9).any(|w| w == b"too large");
         assert!(
@@ -317,27 +322,11 @@ fn an_attachment_that_a_server_refuses_hides_no_message() {
         );
         let parts = "type=file;size=3;modify=1; b\r\n".to_owned();
         let first_data = [days, inbox, parts, with_part.clone()];
-        let next = std::sync::atomic::AtomicUsize::new(0);
-        let data = HostileServer::start(
-            HostileProtocol::Lines,
-            Arc::new(move |_| {
-                let n = next.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-                let what = first_data.get(n).map_or(text, String::as_str);
-                ServerAction::Close(what.as_bytes().to_vec())
-            }),
-        );
-        let [high, low] = data.port.to_be_bytes();
-        let server = HostileServer::start(
-            HostileProtocol::Lines,
-            Arc::new(move |line| match line.split([' ', '\r']).next().unwrap_or_default() {
-                "PASV" => {
-                    ServerAction::Say(format!("227 ok (1,2,3,4,{high},{low})\r\n").into_bytes())
-                }
-                "RETR" if line.contains("/a/b") => ServerAction::Say(b"550 no\r\n".to_vec()),
-                "MLSD" | "RETR" => ServerAction::Say(b"150 go\r\n226 done\r\n".to_vec()),
-                _ => usual_answer("ftp", line),
-            }),
-        );
+        let give = move |n: usize| {
+            let what = first_data.get(n).map_or(text, String::as_str);
+            ServerAction::Close(what.as_bytes().to_vec())
+        };
+        let server = start_ftp(give, Some("/a/b"));
         let machine = open_machine("ftp", server.port);
         // The texts were seen long ago, and have not changed since.
         let first = if is_late { 1 } else { crate::model::Timestamp::now().millis() };
