@@ -432,11 +432,7 @@ impl Outbox {
             if messages > 0 {
                 tracing::info!(messages, "sending messages that an earlier process accepted");
             }
-            let mut reserved = self.context.reservations.lock();
-            for parcel in &parcels {
-                reserved.insert(parcel, None);
-            }
-            drop(reserved);
+            self.context.reservations.lock().insert_all(&parcels);
             self.sender.send(n, parcels, true);
         }
         self.wait_until_appended(Duration::from_secs(10));

@@ -39,9 +39,6 @@ struct StoreDraft {
     signer: Arc<KeyPair>,
 }
 
-/// A signed message and its recipients, as its store compares addresses.
-type RoutedMessage = (SpoolParcel, Vec<String>);
-
 /// The way from a draft to signed records: it routes, copies attachments and signs.
 pub(super) struct DraftPacker {
     context: Arc<SendContext>,
@@ -177,22 +174,11 @@ impl DraftPacker {
         let parts = routes.into_iter().map(|route| self.draft_for_store(&draft, route, answered));
         let parts = parts.collect::<Result<Vec<_>, _>>()?;
         let mut reserved = self.context.reservations.lock();
-        let given_up: Vec<_> = replaced.iter().map(|p| reserved.remove(p)).collect();
+        reserved.remove_all(replaced);
         let made = self.sign_drafts(parts, &outline, &reserved);
-        match &made {
-            Ok(signed) => {
-                for (p, to) in signed {
-                    let (to, outline) = (to.clone(), outline.clone());
-                    let key = draft.idempotency_key.clone();
-                    reserved.insert(p, key.map(|key| IdempotencyUse { key, to, outline }));
-                }
-            }
-            Err(_) => {
-                replaced.iter().zip(given_up).for_each(|(p, keyed)| reserved.insert(p, keyed));
-            }
-        }
+        reserved.insert_all(made.as_deref().unwrap_or(replaced));
         drop(reserved);
-        let parcels: Vec<SpoolParcel> = made?.into_iter().map(|(p, _)| p).collect();
+        let parcels = made?;
         // Nothing would ever remove copies that no parcel names.
         if let Some(copies) = copies.filter(|_| parcels.iter().any(|p| !p.message.files.is_empty()))
         {
@@ -379,8 +365,8 @@ impl DraftPacker {
         parts: Vec<StoreDraft>,
         outline: &DraftOutline,
         reserved: &Reservations,
-    ) -> Result<Vec<RoutedMessage>, OutboxError> {
-        let mut signed: Vec<RoutedMessage> = Vec::new();
+    ) -> Result<Vec<SpoolParcel>, OutboxError> {
+        let mut signed: Vec<SpoolParcel> = Vec::new();
         // The recipients of this draft's own messages, by thread.
         let mut along: HashMap<(usize, String), Vec<String>> = HashMap::new();
         let mut used: Vec<&Arc<dyn Store>> = Vec::new();
@@ -437,14 +423,16 @@ impl DraftPacker {
                 };
                 let thread = (part.store, message.thread.clone());
                 along.entry(thread).or_default().push(message.to.clone());
-                signed.push((SpoolParcel { store: store.name().to_owned(), message }, to));
+                let key = part.draft.idempotency_key.clone();
+                let keyed = key.map(|key| IdempotencyUse { key, to, outline: outline.clone() });
+                signed.push(SpoolParcel { store: store.name().to_owned(), message, keyed });
             }
             used.push(store);
         }
         let size = |p: &SpoolParcel| {
             p.message.bytes.len() as u64 + 2 + p.message.files.iter().map(|f| f.size).sum::<u64>()
         };
-        let bytes: u64 = signed.iter().map(|(p, _)| size(p)).sum();
+        let bytes: u64 = signed.iter().map(size).sum();
         for store in used {
             store.require_appender()?.check_appendable(bytes)?;
         }
@@ -499,13 +487,13 @@ impl DraftPacker {
             return Ok(false);
         }
         let mut reserved = self.context.reservations.lock();
-        let given_up: Vec<_> = replaced.iter().map(|p| reserved.remove(p)).collect();
+        reserved.remove_all(replaced);
         let all = routes.iter().try_fold(true, |all, route| {
             let (to, cc) = (route.to.clone(), route.cc.clone());
             let mut part = Draft { to, cc, is_blind: route.is_blind, ..draft.clone() };
             Ok(self.remove_served_recipients(route.store, &mut part, outline, &reserved)? && all)
         });
-        replaced.iter().zip(given_up).for_each(|(p, keyed)| reserved.insert(p, keyed));
+        reserved.insert_all(replaced);
         all
     }
 

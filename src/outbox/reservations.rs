@@ -4,11 +4,13 @@
 
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::retry::DraftOutline;
 use super::spool::SpoolParcel;
 
 /// An idempotency key in use.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct IdempotencyUse {
     pub key: String,
     /// The recipients of the message, as its store compares addresses.
@@ -30,26 +32,23 @@ struct Reservation {
 pub(super) struct Reservations(HashMap<(String, String), Reservation>);
 
 impl Reservations {
-    pub fn insert(&mut self, parcel: &SpoolParcel, keyed: Option<IdempotencyUse>) {
-        let message = &parcel.message;
-        let reservation =
-            Reservation { thread: message.thread.clone(), to: message.to.clone(), keyed };
-        self.0.insert((parcel.store.clone(), message.id.clone()), reservation);
+    /// Adds the reservations of messages.
+    pub fn insert_all(&mut self, parcels: &[SpoolParcel]) {
+        for SpoolParcel { store, message, keyed } in parcels {
+            let (thread, to) = (message.thread.clone(), message.to.clone());
+            let reservation = Reservation { thread, to, keyed: keyed.clone() };
+            self.0.insert((store.clone(), message.id.clone()), reservation);
+        }
     }
 
     pub fn contains(&self, store: &str, id: &str) -> bool {
         self.0.contains_key(&(store.to_owned(), id.to_owned()))
     }
 
-    /// Removes the reservation of a message and returns its idempotency key.
-    pub fn remove(&mut self, parcel: &SpoolParcel) -> Option<IdempotencyUse> {
-        self.0.remove(&(parcel.store.clone(), parcel.message.id.clone()))?.keyed
-    }
-
     /// Removes the reservations of messages.
     pub fn remove_all(&mut self, parcels: &[SpoolParcel]) {
         for parcel in parcels {
-            self.remove(parcel);
+            self.0.remove(&(parcel.store.clone(), parcel.message.id.clone()));
         }
     }
 

@@ -2,12 +2,15 @@
 
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
+
 use super::{DraftTarget, OpenDraft};
 use crate::model::{Draft, Message, plain_id, plain_thread_id};
 use crate::store::Store;
 
 /// The parts of a draft that its writer stated, for a comparison with sent messages.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct DraftOutline {
     subject: Option<String>,
     thread: Option<String>,

@@ -260,7 +260,7 @@ impl SenderThread {
         };
         let of = |n: u64| {
             let stuck = stuck.get(&n);
-            spool.get(n).into_iter().map(move |SpoolParcel { store, message }| {
+            spool.get(n).into_iter().map(move |SpoolParcel { store, message, .. }| {
                 let stuck = stuck.filter(|stuck| stuck.ids.contains(&message.id));
                 let waits = stuck.map(|stuck| (stuck.summary.1.clone(), stuck.since));
                 PendingMessage { store, message, waits }

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::model::locks::{LockLevel, Mutex};
 use serde::{Deserialize, Serialize};
 
+use super::reservations::IdempotencyUse;
 use crate::store::append_log::{AppendLog, AppendSync, AppendedLine, read_log, split_log};
 use crate::store::{Durability, PreparedRecord};
 
@@ -33,6 +34,9 @@ pub struct SpoolParcel {
     pub store: String,
     /// The record that is appended there.
     pub message: PreparedRecord,
+    /// The idempotency key under which it was accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) keyed: Option<IdempotencyUse>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -272,7 +276,7 @@ pub(super) mod tests {
             bytes: "text".into(),
             files: Vec::new(),
         };
-        SpoolParcel { store: store.into(), message }
+        SpoolParcel { store: store.into(), message, keyed: None }
     }
 
     fn put(spool: &Spool, id: &str) -> u64 {

@@ -623,3 +623,4 @@ mod addresses;
 mod folders;
 mod kinds;
 mod release;
+mod retries;

@@ -31,7 +31,7 @@ pub(super) struct BackoffKey(String, String);
 impl BackoffKey {
     /// Returns the key of a message that goes to this store.
     pub fn new(parcel: &SpoolParcel, store: &StoreProperties) -> Self {
-        let SpoolParcel { store: name, message } = parcel;
+        let SpoolParcel { store: name, message, .. } = parcel;
         let id = if store.locks_threads { &message.thread } else { &message.id };
         Self(name.clone(), id.clone())
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Read as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -192,16 +192,22 @@ fn s157_locked() {
     drop(bed);
 }
 
+/// Locks a thread, as another program does, until the standard input of the result is dropped.
+fn lock_thread(project: &Path, id: &str) -> Child {
+    let mut lock = Command::new("flock");
+    lock.arg(folder(project, id).join("messages.jsonl")).args(["sh", "-c", "echo; read x"]);
+    let mut lock = lock.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("flock");
+    let mut told = [0];
+    lock.stdout.take().unwrap().read_exact(&mut told).expect("the lock is held");
+    lock
+}
+
 /// S288, S157: a message that waits for a locked thread is in `sent/` as soon as its close has returned, with a
 /// note about the lock beside it. It is the same file when it is in the thread. S942: a search finds it at once.
 #[test]
 fn s288_what_waits_for_a_locked_thread_is_in_sent() {
     let (bed, project, m) = with(|p| thread(p, ONE, "locked", &two()));
-    let mut lock = Command::new("flock");
-    lock.arg(folder(&project, ONE).join("messages.jsonl")).args(["sh", "-c", "echo; read x"]);
-    let mut lock = lock.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("flock");
-    let mut told = [0];
-    lock.stdout.take().unwrap().read_exact(&mut told).expect("the lock is held");
+    let mut lock = lock_thread(&project, ONE);
     m.ok(&format!("echo waits > threads/{ONE}/a"));
     let day = format!("sent/{}", samp::today());
     let [name, note] = &m.ls(&day)[..] else { panic!("{:?}", m.ls(&day)) };
@@ -227,6 +233,33 @@ fn s288_what_waits_for_a_locked_thread_is_in_sent() {
     soon("nothing is said of it", || m.ls(&day) == [name.clone()]);
     assert_eq!(m.cat(&format!("{day}/{name}")), shown);
     drop(bed);
+}
+
+/// S1191, S1154: a retry of a message that waits for a locked thread is no second message, also after a remount. Another
+/// text under its key is refused.
+#[test]
+fn s1191_a_retry_of_what_waits() {
+    let (bed, project, m) = with(|p| thread(p, ONE, "locked", &two()));
+    let mut lock = lock_thread(&project, ONE);
+    let send = |text: &str| {
+        let to = format!("threads/{ONE}/{text}");
+        format!("printf 'Idempotency-Key: k1\\n\\n{text}\\n' | tee {to} > /dev/null")
+    };
+    m.ok(&send("waits"));
+    m.umount();
+    let m = bed.mount("bar");
+    m.ok(&send("waits"));
+    assert!(!m.sh(&send("other")).ok());
+    assert_eq!(log(&project, ONE).len(), 2);
+    drop(lock.stdin.take());
+    lock.wait().expect("flock ends");
+    soon("it is in the thread", || log(&project, ONE).len() == 3);
+    m.ok(&send("waits"));
+    m.ok(&format!("echo last > threads/{ONE}/b"));
+    soon("the next one is in the thread", || log(&project, ONE).len() >= 4);
+    let said: Vec<Value> =
+        log(&project, ONE).drain(2..).map(|line| line["content"].clone()).collect();
+    assert!(said.len() == 2 && said[1].to_string().contains("last"), "{said:?}");
 }
 
 /// S158: check names wrong stats, and missing and wrong assets. Repair makes the stats right.
