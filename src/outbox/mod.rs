@@ -403,15 +403,17 @@ impl Outbox {
 
     /// Has one store do so. Returns false if it cannot.
     fn report_sent_to_store(&self, store: &dyn Store) -> bool {
-        let Some(upkeep) = store.facets().upkeep else { return true };
-        let sent = self.context.spool.drain_sent(store.name());
+        let spool = &self.context.spool;
+        let sent = spool.list_sent(store.name());
         let messages: Vec<&PreparedRecord> = sent.iter().map(|parcel| &parcel.message).collect();
-        let told = upkeep.note_appended(&messages);
-        told.inspect_err(|error| {
-            tracing::warn!(%error, "the list of sent messages cannot be saved; the messages stay \
-                in the spool");
-        })
-        .is_ok()
+        let upkeep = store.facets().upkeep;
+        let told = upkeep.map_or(Ok(()), |upkeep| upkeep.note_appended(&messages));
+        told.inspect(|()| spool.forget_sent(store.name()))
+            .inspect_err(|error| {
+                tracing::warn!(%error, "the list of sent messages cannot be saved; the messages \
+                    stay in the spool");
+            })
+            .is_ok()
     }
 
     /// Adds a new store and sends what waits for it.

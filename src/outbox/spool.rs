@@ -6,7 +6,7 @@
 //! appended exactly once, whenever the process dies.
 //!
 //! A put that did not reach the disk was refused, and is struck out in place, which needs no room.
-//! The lines are in an [`AppendLog`] that grows ahead.
+//! The lines are in an [`AppendLog`] that grows ahead. When most of them are of no more use, the others replace all.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,11 +17,14 @@ use crate::model::locks::{LockLevel, Mutex};
 use serde::{Deserialize, Serialize};
 
 use super::reservations::IdempotencyUse;
+use crate::model::Timestamp;
 use crate::store::append_log::{AppendLog, AppendSync, AppendedLine, read_log, split_log};
 use crate::store::{Durability, PreparedRecord};
 
-/// The length above which the file is cut back to nothing when nothing is pending.
+/// The length of the lines of no more use above which the file is cut back.
 const KEEP: u64 = 1 << 20;
+/// The time for which a sent message is reported to its store, which may be away until then.
+const REPORTED_MS: i64 = 7 * 86_400_000;
 /// The step by which the file grows.
 const AHEAD: u64 = 32 << 10;
 /// A size that the file never reaches.
@@ -53,6 +56,28 @@ struct SpoolLine {
     /// True if the message of the entry is in its store.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     sent: bool,
+    /// The time at which it was found there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    at: Option<Timestamp>,
+}
+
+impl SpoolLine {
+    fn new_put(n: u64, parcels: Vec<SpoolParcel>, instead: Option<u64>) -> Self {
+        Self { n, put: Some(parcels), instead, end: None, sent: false, at: None }
+    }
+
+    /// Returns the end of an entry; with the time if it was sent.
+    fn new_end(n: u64, at: Option<Timestamp>) -> Self {
+        Self { n, put: None, instead: None, end: Some(true), sent: at.is_some(), at }
+    }
+
+    /// Appends the line to a text, and returns its length.
+    fn write_to(&self, text: &mut Vec<u8>) -> io::Result<u64> {
+        let before = text.len();
+        serde_json::to_writer(&mut *text, self)?;
+        text.push(b'\n');
+        Ok((text.len() - before) as u64)
+    }
 }
 
 /// The spool of one state folder.
@@ -71,9 +96,16 @@ pub struct Spool {
 /// A put that has no end.
 #[derive(Debug)]
 struct SpoolEntry {
-    /// The offset at which its line begins.
-    offset: u64,
+    /// The length of its line.
+    len: u64,
     parcels: Vec<SpoolParcel>,
+}
+
+/// An entry that was sent, with the parcels that no store has taken over.
+#[derive(Debug)]
+struct SentEntry {
+    at: Timestamp,
+    put: SpoolEntry,
 }
 
 #[derive(Debug)]
@@ -83,31 +115,60 @@ struct SpoolState {
     written: u64,
     next: u64,
     pending: BTreeMap<u64, SpoolEntry>,
-    /// The messages that were sent and were still in the file when it was opened.
-    sent: Vec<SpoolParcel>,
+    /// The messages that were sent and were still in the file when it was opened, oldest first.
+    sent: Vec<SentEntry>,
 }
 
 impl SpoolState {
-    /// Appends one line, whole or not at all, and returns the offset at which it begins.
+    /// Appends one line, whole or not at all, and returns its length.
     fn append_line(&mut self, line: &SpoolLine) -> io::Result<u64> {
-        let mut text = serde_json::to_vec(line)?;
-        text.push(b'\n');
-        let at = self.log.append(&text, AppendSync::Later)?;
-        self.written += text.len() as u64;
-        Ok(at)
+        let mut text = Vec::new();
+        let len = line.write_to(&mut text)?;
+        self.log.append(&text, AppendSync::Later)?;
+        self.written += len;
+        Ok(len)
     }
 
-    /// Makes the line of a put unreadable.
-    fn strike_out(&mut self, put: &SpoolEntry) -> io::Result<()> {
+    /// Makes the line of a put unreadable. The line is searched for, because the file may have been cut back.
+    fn strike_out(&mut self, n: u64) -> io::Result<()> {
         self.written += 1;
-        self.log.strike_out(put.offset)
+        let bytes = read_log(self.log.path(), LIMIT)?;
+        let is_put = |line: SpoolLine| line.n == n && line.put.is_some();
+        split_log(&bytes)
+            .filter(|line| serde_json::from_slice(line.text).is_ok_and(is_put))
+            .try_for_each(|line| self.log.strike_out(line.offset))
+    }
+
+    /// Returns true if most of a long file is of no more use.
+    fn is_long(&self) -> bool {
+        let len = self.log.len();
+        // The needed lines are counted only if that can matter.
+        len > KEEP && {
+            let puts = self.pending.values().chain(self.sent.iter().map(|sent| &sent.put));
+            let needed: u64 = puts.map(|put| put.len).sum();
+            len.saturating_sub(needed) > needed.max(KEEP)
+        }
+    }
+
+    /// Replaces the file by the lines that are still needed.
+    fn rewrite(&mut self) -> io::Result<()> {
+        let mut text = Vec::new();
+        for (n, put) in &self.pending {
+            SpoolLine::new_put(*n, put.parcels.clone(), None).write_to(&mut text)?;
+        }
+        for sent in &self.sent {
+            self.next += 1;
+            SpoolLine::new_put(self.next, sent.put.parcels.clone(), None).write_to(&mut text)?;
+            SpoolLine::new_end(self.next, Some(sent.at)).write_to(&mut text)?;
+        }
+        self.log.replace(&text)
     }
 
     /// Ends a put, even on a full disk.
     fn end_entry(&mut self, n: u64, sent: bool) -> Option<SpoolEntry> {
         let put = self.pending.remove(&n)?;
-        let line = SpoolLine { n, put: None, instead: None, end: Some(true), sent };
-        let ended = self.append_line(&line).map(drop).or_else(|_| self.strike_out(&put));
+        let line = SpoolLine::new_end(n, sent.then(Timestamp::now));
+        let ended = self.append_line(&line).map(drop).or_else(|_| self.strike_out(n));
         if let Err(e) = ended {
             tracing::warn!(error = %e, "the spool could not be written; msgfs may look again for \
                 a message that it delivered");
@@ -133,17 +194,23 @@ impl Spool {
 
     fn from_bytes(log: AppendLog, bytes: &[u8], durability: Durability, looks: bool) -> Self {
         let (mut next, mut pending, mut sent) = (0, BTreeMap::new(), Vec::new());
-        for AppendedLine { offset, text } in split_log(bytes) {
+        let now = Timestamp::now();
+        for AppendedLine { text, .. } in split_log(bytes) {
             let Ok(line) = serde_json::from_slice::<SpoolLine>(text) else { continue };
             next = line.n.max(next);
             if let Some(earlier) = line.instead {
                 pending.remove(&earlier);
             }
             let ended = match line.put {
-                Some(parcels) => pending.insert(line.n, SpoolEntry { offset, parcels }),
+                Some(parcels) => {
+                    pending.insert(line.n, SpoolEntry { len: text.len() as u64 + 1, parcels })
+                }
                 None => pending.remove(&line.n),
             };
-            sent.extend(ended.filter(|_| line.sent).into_iter().flat_map(|put| put.parcels));
+            let at = line.at.unwrap_or(now);
+            if let Some(put) = ended.filter(|_| line.sent && at >= now.plus_millis(-REPORTED_MS)) {
+                sent.push(SentEntry { at, put });
+            }
         }
         let written = log.len();
         let state = SpoolState { log, written, next, pending, sent };
@@ -157,9 +224,20 @@ impl Spool {
         self.state.lock().pending.iter().map(|(n, p)| (*n, p.parcels.clone())).collect()
     }
 
-    /// Takes the messages that were sent in a store before this was opened and are still in the file, oldest first.
-    pub fn drain_sent(&self, store: &str) -> Vec<SpoolParcel> {
-        self.state.lock().sent.extract_if(.., |parcel| parcel.store == store).collect()
+    /// Returns the messages that were sent in a store before this was opened, and that it has not taken over, oldest
+    /// first.
+    pub fn list_sent(&self, store: &str) -> Vec<SpoolParcel> {
+        let state = self.state.lock();
+        let sent = state.sent.iter().flat_map(|sent| &sent.put.parcels);
+        sent.filter(|parcel| parcel.store == store).cloned().collect()
+    }
+
+    /// Forgets the messages that [`Spool::list_sent`] returns, because the store has taken them over.
+    pub fn forget_sent(&self, store: &str) {
+        self.state.lock().sent.retain_mut(|sent| {
+            sent.put.parcels.retain(|parcel| parcel.store != store);
+            !sent.put.parcels.is_empty()
+        });
     }
 
     /// Returns the parcels of the put with this number, if it has no end.
@@ -181,34 +259,33 @@ impl Spool {
         let mut state = self.state.lock();
         state.next += 1;
         let n = state.next;
-        let line = SpoolLine { n, put: Some(parcels.clone()), instead, end: None, sent: false };
-        let at = match state.append_line(&line) {
-            Ok(at) => at,
+        let len = match state.append_line(&SpoolLine::new_put(n, parcels.clone(), instead)) {
+            Ok(len) => len,
             Err(e) => {
                 instead.map(|earlier| state.end_entry(earlier, false));
                 return Err(e);
             }
         };
-        let replaced = instead.and_then(|earlier| state.pending.remove(&earlier));
-        // The entry comes before the wait for the disk: pending entries keep the file from being cut back.
-        state.pending.insert(n, SpoolEntry { offset: at, parcels });
+        instead.map(|earlier| state.pending.remove(&earlier));
+        // The entry comes before the wait for the disk: a pending entry stays when the file is cut back.
+        state.pending.insert(n, SpoolEntry { len, parcels });
         let written = state.written;
         drop(state);
         if self.durability == Durability::Fsync
             && let Err(e) = self.sync_up_to(written, failures)
         {
-            self.roll_back(n, replaced);
+            self.roll_back(n, instead);
             return Err(e);
         }
         Ok(n)
     }
 
     /// Takes back a put, and the put that it replaced.
-    fn roll_back(&self, n: u64, replaced: Option<SpoolEntry>) {
+    fn roll_back(&self, n: u64, replaced: Option<u64>) {
         let mut state = self.state.lock();
-        let put = state.pending.remove(&n);
-        for put in [put, replaced].iter().flatten() {
-            if let Err(e) = state.strike_out(put) {
+        state.pending.remove(&n);
+        for n in [Some(n), replaced].into_iter().flatten() {
+            if let Err(e) = state.strike_out(n) {
                 tracing::error!(error = %e, "a refused message could not be taken out of the spool");
             }
         }
@@ -246,183 +323,23 @@ impl Spool {
 
     /// Returns true if [`Spool::trim_if_long`] would cut the file.
     pub fn is_long(&self) -> bool {
-        let state = self.state.lock();
-        state.pending.is_empty() && state.log.len() > KEEP
+        self.state.lock().is_long()
     }
 
-    /// Cuts the file back to nothing if it is long and nothing is pending. The stores must have the sent messages on
-    /// disk.
+    /// Cuts the file back to what is pending or must still be reported to a store, if most of it is something else. The
+    /// stores must have the other sent messages on disk.
     pub fn trim_if_long(&self) {
         let mut state = self.state.lock();
-        if state.pending.is_empty() && state.log.len() > KEEP {
+        if !state.is_long() {
+            return;
+        }
+        if state.pending.is_empty() && state.sent.is_empty() {
             state.log.truncate_to(0);
+        } else if let Err(error) = state.rewrite() {
+            tracing::warn!(%error, "the spool cannot be cut back; it stays long");
         }
     }
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use super::*;
-    use std::fs::File;
-    use std::io::Write;
-    use std::path::PathBuf;
-    use std::sync::Arc;
-
-    pub fn parcel(store: &str, id: &str, thread: &str) -> SpoolParcel {
-        let message = PreparedRecord {
-            to: "bob".into(),
-            id: id.into(),
-            thread: thread.into(),
-            bytes: "text".into(),
-            files: Vec::new(),
-        };
-        SpoolParcel { store: store.into(), message, keyed: None }
-    }
-
-    fn put(spool: &Spool, id: &str) -> u64 {
-        spool.insert(vec![of_id(id)], None).unwrap()
-    }
-
-    fn of_id(id: &str) -> SpoolParcel {
-        parcel("samp", id, "t")
-    }
-
-    fn pending(path: &Path) -> Vec<(u64, Vec<SpoolParcel>)> {
-        Spool::open(path, Durability::None).unwrap().pending()
-    }
-
-    fn spool() -> (tempfile::TempDir, PathBuf, Spool) {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("spool");
-        let spool = Spool::open(&path, Durability::Fsync).unwrap();
-        (dir, path, spool)
-    }
-
-    #[test]
-    fn puts_without_an_end_survive() {
-        let (_dir, path, spool) = spool();
-        let a = put(&spool, "a");
-        let b = spool.insert(vec![of_id("b"), of_id("c")], None).unwrap();
-        spool.end_entry(a, true);
-        drop(spool);
-        let mut file = File::options().append(true).open(&path).unwrap();
-        file.write_all(b"{\"n\":9,\"pu").unwrap();
-        let spool = Spool::open(&path, Durability::None).unwrap();
-        assert_eq!(spool.pending(), [(b, vec![of_id("b"), of_id("c")])]);
-        let d = put(&spool, "d");
-        assert!(d > b);
-        spool.end_entry(b, true);
-        spool.end_entry(d, true);
-        drop(spool);
-        assert!(pending(&path).is_empty());
-    }
-
-    #[test]
-    fn at_any_moment_one_of_two_versions_counts() {
-        let (_dir, path, spool) = spool();
-        let a = put(&spool, "a");
-        let b = spool.insert(vec![of_id("b")], Some(a)).unwrap();
-        let mut whole = std::fs::read(&path).unwrap();
-        whole.retain(|byte| *byte != 0);
-        let first = whole.iter().position(|c| *c == b'\n').unwrap() + 1;
-        for cut in first..=whole.len() {
-            std::fs::write(&path, &whole[..cut]).unwrap();
-            let (n, id) = if cut < whole.len() { (a, "a") } else { (b, "b") };
-            assert_eq!(pending(&path), [(n, vec![of_id(id)])], "cut to {cut} bytes");
-        }
-    }
-
-    #[test]
-    fn of_a_line_the_disk_may_have_any_blocks() {
-        let (_dir, path, spool) = spool();
-        let a = put(&spool, "a");
-        let end = spool.state.lock().log.len() as usize;
-        let mut long = of_id("b");
-        long.message.bytes = "x".repeat(3 * 512);
-        spool.insert(vec![long], None).unwrap();
-        let whole = std::fs::read(&path).unwrap();
-        assert_eq!(whole.len() as u64, AHEAD);
-        drop(spool);
-        for lost in [0..512, 512..1024, 1024..1536, 1536..2048] {
-            let mut torn = whole.clone();
-            torn[lost].iter_mut().for_each(|byte| *byte = 0);
-            let kept = torn[..end] == whole[..end];
-            std::fs::write(&path, &torn).unwrap();
-            let spool = Spool::open(&path, Durability::Fsync).unwrap();
-            let found: Vec<u64> = spool.pending().into_iter().map(|(n, _)| n).collect();
-            assert_eq!(found, if kept { vec![a] } else { vec![] });
-            // A put behind it is found, whatever the torn line has left.
-            let c = put(&spool, "c");
-            drop(spool);
-            assert!(pending(&path).contains(&(c, vec![of_id("c")])));
-        }
-    }
-
-    #[test]
-    fn the_file_grows_in_large_steps_and_is_no_longer_than_it_was() {
-        let (_dir, path, spool) = spool();
-        let len = || std::fs::metadata(&path).unwrap().len();
-        for n in 0..40 {
-            let n = put(&spool, &n.to_string());
-            spool.end_entry(n, true);
-            assert_eq!(len(), AHEAD);
-        }
-        drop(spool);
-        let spool = Spool::open(&path, Durability::Fsync).unwrap();
-        put(&spool, "more");
-        assert_eq!(len(), AHEAD);
-        assert_eq!(pending(&path).len(), 1);
-    }
-
-    #[test]
-    fn what_did_not_reach_the_disk_is_struck_out() {
-        let (_dir, path, spool) = spool();
-        let (a, b) = (put(&spool, "a"), put(&spool, "b"));
-        let (upto, failures) = (spool.state.lock().written, 0);
-        // It accepts every write and cannot be synced.
-        let null = File::options().write(true).open("/dev/null").unwrap();
-        let file = spool.state.lock().log.swap_file(Arc::new(null));
-        spool.insert(vec![of_id("c")], None).unwrap_err();
-        assert_eq!(spool.pending().len(), 2);
-        spool.state.lock().log.swap_file(file);
-        assert!(spool.sync_up_to(upto, failures).is_err(), "nobody knows which lines the disk has");
-        assert!(spool.sync_up_to(upto, 1).is_ok(), "it had these before");
-        let put = spool.state.lock().pending.remove(&b);
-        spool.roll_back(a, put);
-        assert_eq!(spool.pending(), []);
-        assert_eq!(pending(&path), []);
-    }
-
-    #[test]
-    fn a_long_file_is_cut_back_only_when_nothing_is_pending() {
-        let (_dir, path, spool) = spool();
-        let mut long = of_id("l");
-        long.message.bytes = "x".repeat(KEEP as usize);
-        let l = spool.insert(vec![long], None).unwrap();
-        let b = put(&spool, "b");
-        spool.end_entry(l, true);
-        assert_eq!(pending(&path).len(), 1);
-        spool.trim_if_long();
-        assert_eq!(pending(&path).len(), 1);
-        spool.end_entry(b, true);
-        assert!(spool.is_long());
-        spool.trim_if_long();
-        assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
-        let c = put(&spool, "c");
-        assert_eq!(pending(&path), [(c, vec![of_id("c")])]);
-    }
-
-    #[test]
-    fn what_was_sent_is_told_and_what_was_taken_back_is_not() {
-        let (_dir, path, spool) = spool();
-        let (a, b, c) = (put(&spool, "a"), put(&spool, "b"), put(&spool, "c"));
-        spool.insert(vec![of_id("d")], Some(c)).unwrap();
-        spool.end_entry(b, true);
-        spool.end_entry(a, false);
-        drop(spool);
-        let spool = Spool::open(&path, Durability::None).unwrap();
-        assert_eq!(spool.drain_sent("other"), []);
-        assert_eq!(spool.drain_sent("samp"), [of_id("b")]);
-        assert_eq!((spool.drain_sent("samp").len(), spool.pending().len()), (0, 1));
-    }
-}
+pub(super) mod tests;

@@ -14,6 +14,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::fs::Stamp;
 use super::{atomic_file, fs};
 
 /// The mode of a log: only its owner reads it.
@@ -175,11 +176,22 @@ impl AppendLog {
     /// Replaces all lines. At any moment the log has either all old lines or all new ones.
     ///
     /// # Errors
-    /// As the system gave it. Then the old lines are there.
+    /// As the system gave it. Then the old lines are there, or the new ones if only their folder could not be synced.
     pub fn replace(&mut self, lines: &[u8]) -> io::Result<()> {
-        atomic_file::write_atomic(&self.path, lines, MODE)?;
-        self.open = None;
-        self.open()
+        let replaced = atomic_file::write_atomic(&self.path, lines, MODE);
+        if replaced.is_ok() || self.is_renamed_over() {
+            self.open = None;
+            self.open()?;
+        }
+        replaced
+    }
+
+    /// Returns true if the path names another file than the open one. An append to the open one would be lost.
+    fn is_renamed_over(&self) -> bool {
+        let Some(open) = &self.open else { return false };
+        let inode = |stamp: Stamp| (stamp.dev, stamp.ino);
+        let there = Stamp::from_path(&self.path).ok().flatten().map(inode);
+        there.is_some_and(|there| Stamp::from_file(&open.file).is_ok_and(|own| inode(own) != there))
     }
 
     /// Cuts off the lines from an offset on, if the system can.
