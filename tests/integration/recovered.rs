@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::time::Duration;
 
-use crate::common::samp::{log, read_log};
+use crate::common::samp::{T0, append, log, read_log};
 use crate::common::{Bed, wait_for};
 
 /// A time for something that takes milliseconds by itself, on a busy machine.
@@ -42,6 +42,26 @@ fn s743_an_end_that_was_cut_off_comes_back() {
     let m = bed.mount("foo");
     wait_for(LONG, "the end is appended again", || bodies(&bed) == ["one", "two", "three"]);
     assert_eq!(m.ok("ls sent/*/*.txt | wc -l").trim(), "3");
+}
+
+/// S1192: what stood in my log when another program emptied it does not come back, also after a remount.
+#[test]
+fn s1192_what_was_emptied_stays_out() {
+    let bed = Bed::new();
+    let m = bed.mount("foo");
+    for body in ["one", "two", "three"] {
+        m.ok(&format!("echo {body} > outbox/bar"));
+    }
+    wait_for(LONG, "all are appended", || bodies(&bed) == ["one", "two", "three"]);
+    fs::write(log(&bed.store, "foo"), "").unwrap();
+    wait_for(LONG, "it is reported", || m.cat("status.txt").contains("was found empty or gone"));
+    append(&bed.store, "foo", "bar", "t", "other", T0);
+    m.umount();
+    let m = bed.mount("foo");
+    // Lost lines come back before anything else is appended.
+    m.ok("echo last > outbox/bar");
+    wait_for(LONG, "it is appended", || bodies(&bed).contains(&"last".to_owned()));
+    assert_eq!(bodies(&bed), ["other", "last"]);
 }
 
 /// S742: the lines of a conflict copy of my log that my key signed are appended to the log, and no others.

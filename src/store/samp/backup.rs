@@ -5,6 +5,10 @@
 //! of the log, in the order in which they were appended. A new segment begins when the last one is full or its day is
 //! over. A segment is removed when it is old, or when all of them together are too long. A line is written here after
 //! it was written to the log, and is not synced by itself: until it is on disk the spool has it, too.
+//!
+//! When the backup is cleared, the spool may still have its lines. So their hashes stay here for as long as the lines
+//! would have, and they are not kept again. The file with the hashes comes first, and says which segments count: a kill
+//! before the others are removed changes nothing.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -12,9 +16,11 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
 use crate::model::Timestamp;
+use crate::store::atomic_file;
 use crate::store::engine::lines::append::has_final_newline;
 use crate::store::engine::lines::log::{LineRun, read_lines, split_lines};
 use crate::store::fs::{self, Stamp};
@@ -27,6 +33,11 @@ const SEGMENT: u64 = 1 << 20;
 const MOST: u64 = 64 << 20;
 /// The time for which another process that changes the log is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The file with the lines that were cleared.
+const CLEARED: &str = "cleared.json";
+/// A size that it never reaches.
+const CLEARED_LIMIT: u64 = 1 << 30;
 
 /// A line of the backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +67,16 @@ struct CurrentSegment {
     folder: Stamp,
 }
 
+/// The lines whose keeping has ended.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct ClearedLines {
+    /// The number of the first segment that counts.
+    first: u64,
+    /// The hashes of the lines that were cleared at once, with the time of that.
+    hashes: Vec<(Timestamp, Vec<u64>)>,
+}
+
 /// The backup of lines.
 #[derive(Debug)]
 pub(super) struct LineBackup {
@@ -83,8 +104,20 @@ impl LineBackup {
         }
     }
 
-    /// Lists the segments, oldest first.
+    /// Reads which lines were cleared.
+    fn read_cleared(&self) -> io::Result<ClearedLines> {
+        let bytes = fs::read_small_file(&self.folder.join(CLEARED), CLEARED_LIMIT);
+        Ok(serde_json::from_slice(&fs::empty_if_absent(bytes)?).unwrap_or_default())
+    }
+
+    /// Lists the segments that count, oldest first.
     fn list_segments(&self) -> io::Result<Vec<BackupSegment>> {
+        let first = self.read_cleared()?.first;
+        Ok(self.list_all_segments()?.into_iter().filter(|s| s.number >= first).collect())
+    }
+
+    /// Lists the segments, oldest first, with those that a kill kept from being removed.
+    fn list_all_segments(&self) -> io::Result<Vec<BackupSegment>> {
         let entries = match std::fs::read_dir(&self.folder) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             other => other?,
@@ -130,14 +163,17 @@ impl LineBackup {
     /// Opens the last segment, or a new one if that is full or of another day, and removes old ones.
     fn open_next_segment(&mut self, day: String) -> io::Result<()> {
         self.sync_segment()?;
-        let all = self.list_segments()?;
+        let first = self.read_cleared()?.first;
+        let (all, cleared): (Vec<_>, Vec<_>) =
+            self.list_all_segments()?.into_iter().partition(|segment| segment.number >= first);
         let name = |number: u64| format!("{number:010}-{day}");
         let last = all.last();
         let goes_on = last.filter(|last| {
             last.size < SEGMENT
                 && last.path.file_name().is_some_and(|n| n == name(last.number).as_str())
         });
-        let number = goes_on.or(last).map_or(0, |last| last.number + u64::from(goes_on.is_none()));
+        let number =
+            goes_on.or(last).map_or(first, |last| last.number + u64::from(goes_on.is_none()));
         let path = self.folder.join(name(number));
         let mut file = fs::open_append(&path, 0o600)?;
         let mut len = file.metadata()?.len();
@@ -147,6 +183,7 @@ impl LineBackup {
         }
         let mut sum: u64 = all.iter().map(|segment| segment.size).sum();
         let old = Timestamp::now().millis() - WEEK_MS;
+        remove_segments(&cleared)?;
         for segment in all.iter().filter(|segment| segment.number < number) {
             if segment.changed.millis() < old || sum > MOST {
                 std::fs::remove_file(&segment.path)?;
@@ -202,21 +239,27 @@ impl LineBackup {
         if self.read_last()?.is_some_and(|last| last.text == *newest) {
             return Ok(Vec::new());
         }
-        let hash = |text: &str| XxHash3_64::oneshot(text.as_bytes());
-        let known: HashSet<u64> = self.read_all()?.iter().map(|line| hash(&line.text)).collect();
-        Ok(lines.iter().copied().filter(|line| !known.contains(&hash(line))).collect())
+        let cleared = self.read_cleared()?.hashes.into_iter().flat_map(|(_, hashes)| hashes);
+        let mut known: HashSet<u64> = cleared.collect();
+        known.extend(self.read_all()?.iter().map(|line| hash_line(&line.text)));
+        Ok(lines.iter().copied().filter(|line| !known.contains(&hash_line(line))).collect())
     }
 
-    /// Removes all kept lines.
+    /// Removes all kept lines. [`LineBackup::find_missing`] does not return them again.
     ///
     /// # Errors
     /// As the system gave it.
     pub fn clear(&mut self) -> io::Result<()> {
         self.current = None;
-        for segment in self.list_segments()? {
-            std::fs::remove_file(&segment.path)?;
-        }
-        Ok(())
+        let (mut cleared, segments) = (self.read_cleared()?, self.list_all_segments()?);
+        let (now, kept) = (Timestamp::now(), self.read_all()?);
+        cleared.hashes.retain(|(time, _)| time.millis() >= now.millis() - WEEK_MS);
+        cleared.hashes.push((now, kept.iter().map(|line| hash_line(&line.text)).collect()));
+        let next = segments.last().map_or(0, |last| last.number + 1);
+        cleared.first = cleared.first.max(next);
+        let text = serde_json::to_vec(&cleared)?;
+        atomic_file::write_atomic(&self.folder.join(CLEARED), &text, 0o600)?;
+        remove_segments(&segments)
     }
 
     /// Returns true if the last kept line is the one that was added here last.
@@ -226,6 +269,14 @@ impl LineBackup {
         Stamp::from_path(&self.folder).ok().flatten().as_ref().is_some_and(same)
             && current.file.metadata().is_ok_and(|file| file.len() == current.len)
     }
+}
+
+fn hash_line(text: &str) -> u64 {
+    XxHash3_64::oneshot(text.as_bytes())
+}
+
+fn remove_segments(segments: &[BackupSegment]) -> io::Result<()> {
+    segments.iter().try_for_each(|segment| std::fs::remove_file(&segment.path))
 }
 
 /// Reads the lines of a segment. Anything that is no line of it is skipped.
@@ -245,7 +296,7 @@ fn read_segment(segment: &BackupSegment) -> io::Result<Vec<BackupLine>> {
 }
 
 /// The incidents of my log, for people.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct LogIncidents {
     /// Set if the log lacked its end: when that was found, how many lines were appended again, and how many were too
@@ -272,7 +323,7 @@ impl LogIncidents {
     /// As the system gave it.
     pub fn write(&self, state: &Path) -> io::Result<()> {
         let text = serde_json::to_vec(self)?;
-        crate::store::atomic_file::write_atomic(&state.join(INCIDENTS), &text, 0o600)
+        atomic_file::write_atomic(&state.join(INCIDENTS), &text, 0o600)
     }
 
     /// Returns a line for each incident that is not long ago.

@@ -263,6 +263,41 @@ fn what_an_earlier_process_appended_is_kept_too() {
 }
 
 #[test]
+fn a_later_process_keeps_nothing_of_an_emptied_log() {
+    for killed in [false, true] {
+        let machine = Machine::new();
+        let store = machine.open();
+        let sent = ["a", "b", "c"].map(|body| message(body, &machine.key));
+        sent.iter().for_each(|message| store.append_record(message).unwrap());
+        let segments = || -> Vec<PathBuf> {
+            let entries = std::fs::read_dir(machine.state().join("kept")).unwrap();
+            let paths = entries.map(|entry| entry.unwrap().path());
+            paths.filter(|path| path.to_str().unwrap().contains("/kept/0")).collect()
+        };
+        let [segment] = &segments()[..] else { panic!("one segment") };
+        let text = std::fs::read(segment).unwrap();
+        std::fs::write(machine.log(), "").unwrap();
+        assert!(!machine.recover(&store));
+        assert!(segments().is_empty());
+        if killed {
+            std::fs::write(segment, text).unwrap();
+        }
+        let other = message("other", &machine.key).bytes;
+        machine.replace(&other);
+        let store = machine.open();
+        // The spool has the messages until it is cut back.
+        store.note_appended(&sent.each_ref()).unwrap();
+        assert!(!machine.recover(&store));
+        assert_eq!(machine.bodies(), ["other"]);
+        machine.send(&store, "d");
+        assert!(!segments().contains(segment));
+        machine.replace(&other);
+        assert!(machine.recover(&store));
+        assert_eq!(machine.bodies(), ["other", "d"]);
+    }
+}
+
+#[test]
 fn a_message_that_is_restored_is_not_appended_again() {
     let machine = Machine::new();
     let store = machine.open();
