@@ -9,7 +9,7 @@ use crate::model::locks::{LockLevel, Mutex};
 use super::saved_drafts::unlisted_place;
 use super::{
     CLOSING, DraftId, DraftTarget, EARLY_LIMIT, OpenDraft, OpenDraftEntry, Outbox, OutboxError,
-    REFUSING, Refusal, SavedDraft, WriteTime, address, invalid_address_error, names,
+    REFUSING, SavedDraft, WriteTime, address, invalid_address_error, names,
     pack::empty_draft_error, route, whole_message,
 };
 use crate::model::{Remedy, Timestamp, write_at};
@@ -84,7 +84,8 @@ impl Outbox {
         };
         let text = if truncate { Vec::new() } else { kept.text.to_vec() };
         let touched = truncate && !kept.text.is_empty();
-        Ok(self.insert_open(OpenDraft { touched, ..OpenDraft::new(name, kept.target, text) }))
+        // A draft at a numbered place keeps the name under which it was written.
+        Ok(self.insert_open(OpenDraft { touched, ..OpenDraft::new(&kept.name, kept.target, text) }))
     }
 
     pub(super) fn draft(&self, id: DraftId) -> Result<Arc<Mutex<OpenDraft>>, OutboxError> {
@@ -290,62 +291,6 @@ impl Outbox {
         sent
     }
 
-    /// Forgets saved drafts, notes and refusals of the name of a draft that is sent.
-    pub(super) fn forget_earlier_drafts(&self, d: &OpenDraft) {
-        self.saved_drafts.lock().forget_draft(&d.name, &d.target);
-        self.folder_notes.lock().remove(&d.name);
-        self.clear_last_refusal(&d.name);
-    }
-
-    pub(super) fn save_draft(&self, d: &OpenDraft) {
-        let mut shelf = self.saved_drafts.lock();
-        if !d.touched && shelf.find_draft(&d.name, &d.target).is_some() {
-            return;
-        }
-        // An editor that has just made an empty private file removes it by itself.
-        let is_kept = !d.text.is_empty() || names::is_private(&d.name);
-        if d.refused.is_none() && d.target != DraftTarget::Outbox && !is_kept {
-            return;
-        }
-        if let Some(refused) = &d.refused {
-            self.note_refusal(&d.name, &refused.to_string(), d.written.time());
-            if d.composed {
-                // The folder keeps the text; only the note is ours.
-                self.folder_notes
-                    .lock()
-                    .insert(d.name.clone(), (refused.to_string(), d.written.time()));
-            }
-        }
-        if d.composed {
-            return;
-        }
-        shelf.save_draft(SavedDraft {
-            name: d.name.clone(),
-            target: d.target.clone(),
-            text: d.text.clone().into(),
-            error: d.refused.as_ref().map(ToString::to_string),
-            time: d.written.time(),
-        });
-    }
-
-    /// Notes a refusal as the last one, and logs it.
-    pub fn note_refusal(&self, name: &str, reason: &str, time: Timestamp) {
-        let (shown, why) = (crate::model::sanitize_line(name), crate::model::sanitize_line(reason));
-        tracing::warn!(name = %shown, reason = %why, "refused");
-        *self.last_refusal.lock() =
-            Some(Refusal { name: name.to_owned(), reason: reason.to_owned(), time });
-    }
-
-    /// Drops the last refusal if it is that of a draft of this name, which was sent or removed.
-    pub fn clear_last_refusal(&self, name: &str) {
-        self.unlisted_notes.remove(name);
-        let newest = self.saved_drafts.lock().last_refusal();
-        let mut last = self.last_refusal.lock();
-        if last.as_ref().is_some_and(|refusal| refusal.name == name) {
-            *last = newest;
-        }
-    }
-
     /// Renames a draft in `outbox/` or beside messages, and so changes its target. A private draft that gets a plain
     /// name is sent.
     ///
@@ -387,7 +332,7 @@ impl Outbox {
             let judged = empty.map_or_else(|| self.spool_draft(&mut d), Err);
             judged.inspect_err(|e| self.note_rename_refusal((from, of), (to, target), e))?;
         }
-        {
+        let (moved, replaced) = {
             let mut shelf = self.saved_drafts.lock();
             if shelf.resolve_draft(from, of).is_none_or(|now| !Arc::ptr_eq(&now.text, &kept.text)) {
                 // Another caller was faster.
@@ -395,8 +340,8 @@ impl Outbox {
                 self.discard_spooled(d.spooled);
                 return Err(OutboxError::NotFound);
             }
-            shelf.remove_draft(from, of);
-            shelf.forget_draft(to, target);
+            let moved = shelf.remove_draft(from, of).map(|(shown, _)| shown);
+            let replaced = shelf.forget_draft(to, target);
             if !is_sent {
                 shelf.save_draft(SavedDraft {
                     name: to.clone(),
@@ -405,10 +350,11 @@ impl Outbox {
                     ..kept
                 });
             }
-        }
-        self.clear_last_refusal(from);
+            (moved, replaced)
+        };
+        self.clear_last_refusal(moved.as_ref().unwrap_or(from));
         if is_sent {
-            self.clear_last_refusal(to);
+            self.clear_last_refusal(replaced.as_ref().unwrap_or(to));
             self.send_spooled(d.spooled);
         }
         Ok(())
@@ -476,14 +422,13 @@ impl Outbox {
         });
         let open = open.count();
         let kept = self.saved_drafts.lock().remove_draft(name, target);
-        if kept.is_some() {
-            self.clear_last_refusal(name);
+        if let Some((shown, kept)) = &kept {
+            self.clear_last_refusal(shown);
+            if let Some(reason) = &kept.error {
+                self.unlisted_notes.add(shown, reason);
+            }
         }
-        if let Some(reason) = kept.as_ref().and_then(|k| k.error.as_ref()) {
-            self.unlisted_notes.add(name, reason);
-        }
-        let kept = kept.is_some();
-        if kept || open > 0 { Ok(()) } else { Err(OutboxError::NotFound) }
+        if kept.is_some() || open > 0 { Ok(()) } else { Err(OutboxError::NotFound) }
     }
 
     /// Forgets why a composing folder was refused. Returns true if there was a note.
@@ -522,7 +467,7 @@ fn interrupted_error(d: &OpenDraft, signal: u32) -> OutboxError {
             Remedy::WriteAgain(name.clone()).to_string()
         }
         DraftTarget::Thread { .. } => {
-            format!("cp outbox/{name} to a new name in the thread's folder")
+            "copy the kept text to a new name in the thread's folder".to_owned()
         }
     };
     OutboxError::CutOff(format!(

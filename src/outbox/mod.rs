@@ -34,6 +34,7 @@ mod listing;
 mod mount_check;
 pub mod names;
 mod pack;
+mod refusals;
 mod reservations;
 mod retry;
 mod route;

@@ -60,6 +60,11 @@ impl SavedDraft {
         self.target == DraftTarget::Outbox || !names::is_private(&self.name)
     }
 
+    /// Returns the name under which the draft is shown if it lies at this place.
+    fn name_at<'a>(&'a self, place: &'a str) -> &'a str {
+        if self.is_shown() { place } else { &self.name }
+    }
+
     /// Returns the text of the note beside a refused draft. For an answer, which was written elsewhere, the note also
     /// says where the draft is now.
     pub(super) fn note_text(&self, place: &str) -> Option<String> {
@@ -118,23 +123,26 @@ impl SavedDrafts {
     }
 
     /// Saves a draft: in place of an earlier one of its name and target, else under its name, or the next free one.
-    pub fn save_draft(&mut self, kept: SavedDraft) {
+    /// Returns the name under which it is shown.
+    pub fn save_draft(&mut self, kept: SavedDraft) -> String {
         let place = self.find_place(&kept.name, &kept.target).cloned().unwrap_or_else(|| {
             let hidden = || unlisted_place(&kept.name, &kept.target);
             let mut places =
                 names::numbered_names(if kept.is_shown() { kept.name.clone() } else { hidden() });
             places.find(|place| !self.drafts.contains_key(place)).unwrap_or_default()
         });
+        let shown = kept.name_at(&place).to_owned();
         self.save_at(&place, kept);
+        shown
     }
 
-    /// Forgets the draft written under this name for this target.
-    pub fn forget_draft(&mut self, name: &str, target: &DraftTarget) {
-        if let Some(place) = self.find_place(name, target).cloned() {
-            self.remove(&place);
-        }
+    /// Forgets the draft written under this name for this target. Returns the name under which it was shown.
+    pub fn forget_draft(&mut self, name: &str, target: &DraftTarget) -> Option<String> {
+        let place = self.find_place(name, target).cloned();
+        let forgotten = place.and_then(|place| self.remove(&place));
         // Something was sent, so there may be room again.
         self.save_unsaved();
+        forgotten.map(|(shown, _)| shown)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&String, &SavedDraft)> {
@@ -145,8 +153,7 @@ impl SavedDrafts {
     pub fn last_refusal(&self) -> Option<Refusal> {
         let refused = self.iter().filter_map(|(place, kept)| {
             let (reason, time) = (kept.error.clone()?, kept.time);
-            let name = if kept.is_shown() { place } else { &kept.name };
-            Some(Refusal { name: name.clone(), reason, time })
+            Some(Refusal { name: kept.name_at(place).to_owned(), reason, time })
         });
         refused.max_by_key(|r| r.time)
     }
@@ -196,10 +203,11 @@ impl SavedDrafts {
         atomic_file::write_atomic(&self.file_path(place), &bytes, 0o600)
     }
 
-    fn remove(&mut self, place: &str) -> Option<SavedDraft> {
+    /// Removes the draft at this place. Returns it and the name under which it was shown.
+    fn remove(&mut self, place: &str) -> Option<(String, SavedDraft)> {
         let kept = self.drafts.remove(place)?;
         let _ = std::fs::remove_file(self.file_path(place));
-        Some(kept)
+        Some((kept.name_at(place).to_owned(), kept))
     }
 
     /// Returns the place of the draft that has this name there. In `outbox/` the place counts: refused answers lie
@@ -216,8 +224,12 @@ impl SavedDrafts {
         self.drafts.get(&self.resolve_place(name, target)?)
     }
 
-    /// Removes the draft that has this name there, and returns it.
-    pub fn remove_draft(&mut self, name: &str, target: &DraftTarget) -> Option<SavedDraft> {
+    /// Removes the draft that has this name there. Returns it and the name under which it was shown.
+    pub fn remove_draft(
+        &mut self,
+        name: &str,
+        target: &DraftTarget,
+    ) -> Option<(String, SavedDraft)> {
         self.remove(&self.resolve_place(name, target)?)
     }
 

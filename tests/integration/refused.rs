@@ -321,3 +321,40 @@ fn s729_all_missing_members() {
     let envelope = ["msg_id is", "to is", "task_id is", "timestamp is", "payload.risk_level is"];
     assert!(envelope.iter().all(|name| why.contains(&format!("{name} missing"))), "{why}");
 }
+
+/// S1200: a refused answer with a number behind its name is sent when it is mended there. Its note and the last refusal
+/// go with it.
+#[test]
+fn s1200_an_answer_with_a_number_is_mended_in_its_place() {
+    let bed = Bed::new();
+    samp::append(&bed.store, "foo", "bar", "A", "one", T0);
+    samp::append(&bed.store, "baz", "bar", "B", "two", T0 + 1);
+    let m = bed.mount("bar");
+    let last = || {
+        let status = m.cat("status.txt");
+        let line = status.lines().find_map(|l| l.strip_prefix("last refusal: "));
+        line.unwrap().split(' ').nth(1).map(str::to_owned)
+    };
+    m.sh("printf '\\xff\\n' > threads/A/reply");
+    soon("one is refused", || m.ls("outbox") == ["reply", "reply.error"]);
+    m.sh("printf '\\xff\\n' > threads/B/reply");
+    let both = ["reply", "reply.2", "reply.2.error", "reply.error"];
+    soon("both are refused", || m.ls("outbox") == both);
+    assert_eq!(last().as_deref(), Some("reply.2:"));
+    m.sh("printf 'x\\xfe\\n' > outbox/reply.2");
+    soon("it is refused again", || m.bytes("outbox/reply.2") == b"x\xfe\n");
+    assert_eq!(m.ls("outbox"), both);
+    m.ok("echo good > outbox/reply.2");
+    soon("it is gone", || m.ls("outbox") == ["reply", "reply.error"]);
+    let record = only(&bed.store, "bar");
+    assert_eq!((member(&record, "thread"), member(&record, "to")), ("B", "baz"));
+    assert_eq!(last().as_deref(), Some("reply:"));
+    m.umount();
+    let m = bed.mount("bar");
+    assert_eq!(m.ls("outbox"), ["reply", "reply.error"]);
+    // The removal of one ends the last refusal, too.
+    m.sh("printf '\\xff\\n' > threads/B/reply");
+    soon("both are refused", || m.ls("outbox") == both);
+    m.ok("rm outbox/reply && rm outbox/reply.2");
+    assert!(m.cat("status.txt").contains("last refusal: none"));
+}

@@ -1,0 +1,62 @@
+//! The refusals of drafts: the drafts that they leave, and the last one.
+
+use super::{DraftTarget, OpenDraft, Outbox, Refusal, SavedDraft, names};
+use crate::model::Timestamp;
+
+impl Outbox {
+    /// Forgets saved drafts, notes and refusals of the name of a draft that is sent.
+    pub(super) fn forget_earlier_drafts(&self, d: &OpenDraft) {
+        let shown = self.saved_drafts.lock().forget_draft(&d.name, &d.target);
+        self.folder_notes.lock().remove(&d.name);
+        self.clear_last_refusal(shown.as_ref().unwrap_or(&d.name));
+    }
+
+    pub(super) fn save_draft(&self, d: &OpenDraft) {
+        let mut shelf = self.saved_drafts.lock();
+        if !d.touched && shelf.find_draft(&d.name, &d.target).is_some() {
+            return;
+        }
+        // An editor that has just made an empty private file removes it by itself.
+        let is_kept = !d.text.is_empty() || names::is_private(&d.name);
+        if d.refused.is_none() && d.target != DraftTarget::Outbox && !is_kept {
+            return;
+        }
+        let shown = if d.composed {
+            d.name.clone()
+        } else {
+            shelf.save_draft(SavedDraft {
+                name: d.name.clone(),
+                target: d.target.clone(),
+                text: d.text.clone().into(),
+                error: d.refused.as_ref().map(ToString::to_string),
+                time: d.written.time(),
+            })
+        };
+        let Some(refused) = &d.refused else { return };
+        self.note_refusal(&shown, &refused.to_string(), d.written.time());
+        if d.composed {
+            // The folder keeps the text; only the note is ours.
+            self.folder_notes
+                .lock()
+                .insert(d.name.clone(), (refused.to_string(), d.written.time()));
+        }
+    }
+
+    /// Notes a refusal as the last one, and logs it.
+    pub fn note_refusal(&self, name: &str, reason: &str, time: Timestamp) {
+        let (shown, why) = (crate::model::sanitize_line(name), crate::model::sanitize_line(reason));
+        tracing::warn!(name = %shown, reason = %why, "refused");
+        *self.last_refusal.lock() =
+            Some(Refusal { name: name.to_owned(), reason: reason.to_owned(), time });
+    }
+
+    /// Drops the last refusal if it is that of a draft of this name, which was sent or removed.
+    pub fn clear_last_refusal(&self, name: &str) {
+        self.unlisted_notes.remove(name);
+        let newest = self.saved_drafts.lock().last_refusal();
+        let mut last = self.last_refusal.lock();
+        if last.as_ref().is_some_and(|refusal| refusal.name == name) {
+            *last = newest;
+        }
+    }
+}
