@@ -62,17 +62,17 @@ impl Outbox {
     /// reply that was refused lies in `outbox/`, and can be written again there.
     ///
     /// # Errors
-    /// The errors of [`Outbox::check_name`].
+    /// The errors of [`Outbox::check_name`]. [`OutboxError::Invalid`] if an answer lay under the name of a recipient.
     pub fn start_draft(
         &self,
         name: &str,
         target: DraftTarget,
         truncate: bool,
     ) -> Result<DraftId, OutboxError> {
-        let kept = {
-            let shelf = self.saved_drafts.lock();
-            let retried = shelf.get(name).filter(|_| target == DraftTarget::Outbox);
-            shelf.find_draft(name, &target).or(retried).cloned()
+        let kept = self.saved_drafts.lock().find_draft(name, &target).cloned();
+        let kept = match kept {
+            None if target == DraftTarget::Outbox => self.find_at_place(name)?,
+            kept => kept,
         };
         if kept.is_none() && target == DraftTarget::Outbox {
             self.check_name(name).inspect_err(|e| {
@@ -306,10 +306,8 @@ impl Outbox {
             return Err(OutboxError::Exists);
         }
         // A draft of a thread or a reply that was refused lies in `outbox/`. The text in its place goes where it went.
-        let in_place = |kept: &&SavedDraft| {
-            *target == DraftTarget::Outbox && kept.target != DraftTarget::Outbox
-        };
-        let replaced = self.saved_drafts.lock().get(to).filter(in_place).cloned();
+        let kept = if *target == DraftTarget::Outbox { self.find_at_place(to)? } else { None };
+        let replaced = kept.filter(|kept| kept.target != DraftTarget::Outbox);
         let (to, target) =
             replaced.as_ref().map_or((to, target), |kept| (&kept.name, &kept.target));
         if *target == DraftTarget::Outbox {
@@ -343,12 +341,10 @@ impl Outbox {
             let moved = shelf.remove_draft(from, of).map(|(shown, _)| shown);
             let replaced = shelf.forget_draft(to, target);
             if !is_sent {
-                shelf.save_draft(SavedDraft {
-                    name: to.clone(),
-                    target: target.clone(),
-                    error: None,
-                    ..kept
-                });
+                shelf.save_draft(
+                    SavedDraft { name: to.clone(), target: target.clone(), error: None, ..kept },
+                    |name| self.is_recipient_name(name),
+                );
             }
             (moved, replaced)
         };

@@ -17,7 +17,7 @@
 //! # Locks
 //!
 //! One draft → `reservations` → `saved_drafts` → `folder_notes`, `unlisted_notes`, `last_refusal`; the locks of the
-//! index come after `reservations`. The table of open drafts is never held while another lock is taken. While a flush
+//! index come after `saved_drafts`. The table of open drafts is never held while another lock is taken. While a flush
 //! waits for the disk only its draft is locked.
 
 mod address;
@@ -78,8 +78,7 @@ use unlisted_notes::UnlistedNotes;
 pub(crate) const IDEMPOTENCY_WINDOW_MS: i64 = 7 * 86_400_000;
 /// The largest text that every write checks again. For longer ones this would cost the square of the length.
 const EARLY_LIMIT: usize = 64 << 10;
-/// The time for which a reader waits for the release of a flushed draft. The kernel sends the release right after the
-/// flush of the last close.
+/// The longest wait of a reader for the release of a flushed draft. The kernel sends it right after the last flush.
 const CLOSING: Duration = Duration::from_millis(250);
 /// The same time after a refused flush. It is longer, because the user then looks for the reason and for nothing else.
 const REFUSING: Duration = Duration::from_millis(500);

@@ -394,15 +394,38 @@ pub(super) fn is_known_recipient(index: &Index, name: &str, settings: &OutboxSet
         || (0..index.stores().len()).any(|number| is_known_to_store(index, number, name))
 }
 
+/// Returns true if a draft of this name in `outbox/` goes to somebody: the name is a group, a whole address, or one by
+/// which somebody is known. A store that takes every name only with `Via` knows by it those who are in its messages.
+pub(super) fn is_recipient_name(index: &Index, name: &str, settings: &OutboxSettings) -> bool {
+    let recipient = names::recipient_in_name(name);
+    let is_whole = || {
+        recipient.contains('@')
+            && !names::is_reply_name(recipient)
+            && is_well_formed(index.stores(), recipient)
+    };
+    let is_known = |(number, store): (usize, &Arc<dyn Store>)| {
+        is_in_messages(index, number, store.as_ref(), recipient)
+            || store.address_fit(recipient) > AddressFit::Via && store.is_registered(recipient)
+    };
+    settings.groups.contains_key(recipient)
+        || is_whole()
+        || index.stores().iter().enumerate().any(is_known)
+}
+
 /// Returns true if the store knows the recipient. The lock of the tables is not held while the store answers: a scan
 /// takes the two in the other order.
 fn is_known_to_store(index: &Index, number: usize, recipient: &str) -> bool {
     index.stores().get(number).is_some_and(|store| {
-        let canonical = store.canonical_address(recipient);
-        let written =
-            |address: &str| index.read().messages.names().is_known_address(number, address);
-        written(recipient) || written(&canonical) || store.is_registered(recipient)
+        is_in_messages(index, number, store.as_ref(), recipient) || store.is_registered(recipient)
     })
+}
+
+/// Returns true if the address has sent or received a message of the store.
+fn is_in_messages(index: &Index, number: usize, store: &dyn Store, address: &str) -> bool {
+    let canonical = store.canonical_address(address);
+    let tables = index.read();
+    let known = tables.messages.names();
+    known.is_known_address(number, address) || known.is_known_address(number, &canonical)
 }
 
 /// Returns the `EINVAL` error for a name that is no address of any store.

@@ -123,17 +123,36 @@ impl SavedDrafts {
     }
 
     /// Saves a draft: in place of an earlier one of its name and target, else under its name, or the next free one.
-    /// Returns the name under which it is shown.
-    pub fn save_draft(&mut self, kept: SavedDraft) -> String {
-        let place = self.find_place(&kept.name, &kept.target).cloned().unwrap_or_else(|| {
-            let hidden = || unlisted_place(&kept.name, &kept.target);
-            let mut places =
-                names::numbered_names(if kept.is_shown() { kept.name.clone() } else { hidden() });
-            places.find(|place| !self.drafts.contains_key(place)).unwrap_or_default()
-        });
+    /// Returns the name under which it is shown. No answer gets a name for which `is_recipient` is true.
+    pub fn save_draft(&mut self, kept: SavedDraft, is_recipient: impl Fn(&str) -> bool) -> String {
+        let earlier = self.find_place(&kept.name, &kept.target).cloned();
+        let place = earlier.unwrap_or_else(|| self.find_free_place(&kept, is_recipient));
         let shown = kept.name_at(&place).to_owned();
         self.save_at(&place, kept);
         shown
+    }
+
+    /// Returns the place of a new draft.
+    fn find_free_place(&self, kept: &SavedDraft, is_recipient: impl Fn(&str) -> bool) -> String {
+        let is_answer = kept.is_shown() && kept.target != DraftTarget::Outbox;
+        let hidden = || unlisted_place(&kept.name, &kept.target);
+        let name = if kept.is_shown() { kept.name.clone() } else { hidden() };
+        // A whole address with a number behind it may be another address.
+        let numbered = if is_answer { name.replace('@', ".") } else { name.clone() };
+        let is_free = |place: &String| {
+            !self.drafts.contains_key(place) && !(is_answer && is_recipient(place))
+        };
+        let mut places = std::iter::once(name).chain(names::numbered_names(numbered));
+        places.find(is_free).unwrap_or_default()
+    }
+
+    /// Moves the answer at this place to another one, and returns that.
+    pub fn move_aside(&mut self, place: &str, is_recipient: impl Fn(&str) -> bool) -> String {
+        let Some(kept) = self.drafts.get(place).cloned() else { return place.to_owned() };
+        let moved = self.find_free_place(&kept, is_recipient);
+        self.save_at(&moved, kept);
+        self.remove(place);
+        moved
     }
 
     /// Forgets the draft written under this name for this target. Returns the name under which it was shown.
@@ -265,10 +284,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut shelf = SavedDrafts::open(dir.path()).unwrap();
         let thread = |id: &str| DraftTarget::Thread { store: "samp".into(), id: id.into() };
-        shelf.save_draft(kept("new", DraftTarget::Outbox, Some("why")));
-        shelf.save_draft(kept("new", thread("a"), Some("why")));
-        shelf.save_draft(kept("new", thread("a"), Some("again")));
-        shelf.save_draft(kept(".new", thread("b"), None));
+        let mut save = |kept| shelf.save_draft(kept, |_| false);
+        save(kept("new", DraftTarget::Outbox, Some("why")));
+        save(kept("new", thread("a"), Some("why")));
+        save(kept("new", thread("a"), Some("again")));
+        save(kept(".new", thread("b"), None));
         let places: Vec<&String> = shelf.iter().map(|(p, _)| p).collect();
         assert_eq!(places, [".in-thread..new", "new", "new.2"]);
         assert_eq!(shelf.iter().filter(|(_, k)| k.is_shown()).count(), 2);
@@ -276,6 +296,27 @@ mod tests {
         shelf.forget_draft("new", &thread("a"));
         assert!(shelf.find_draft("new", &thread("a")).is_none());
         assert!(shelf.find_draft("new", &DraftTarget::Outbox).is_some());
+    }
+
+    /// S1201.
+    #[test]
+    fn an_answer_never_lies_under_the_name_of_a_recipient() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut shelf = SavedDrafts::open(dir.path()).unwrap();
+        let thread = DraftTarget::Thread { store: "samp".into(), id: "a".into() };
+        let is_recipient = |name: &str| name == "bob" || name == "bob.2" || name.contains('@');
+        for (name, place) in [("bob", "bob.3"), ("new@host", "new.host"), ("zed", "zed")] {
+            let shown = shelf.save_draft(kept(name, thread.clone(), Some("why")), is_recipient);
+            assert_eq!(shown, place);
+        }
+        let shown = shelf.save_draft(kept("bob", DraftTarget::Outbox, Some("why")), is_recipient);
+        assert_eq!(shown, "bob");
+        // Somebody becomes known by the name of a draft.
+        assert_eq!(shelf.move_aside("zed", |name| name == "zed"), "zed.2");
+        let shelf = SavedDrafts::open(dir.path()).unwrap();
+        let places: Vec<&String> = shelf.iter().map(|(place, _)| place).collect();
+        assert_eq!(places, ["bob", "bob.3", "new.host", "zed.2"]);
+        assert_eq!(shelf.get("zed.2").unwrap().name, "zed");
     }
 
     #[test]
@@ -302,7 +343,7 @@ mod tests {
         std::fs::remove_dir(&at).unwrap();
         std::fs::write(&at, "in the way").unwrap();
         for _ in 0..2 {
-            shelf.save_draft(kept.clone());
+            shelf.save_draft(kept.clone(), |_| false);
             let error = shelf.get("bob").unwrap().error.clone().unwrap();
             assert_eq!(error, format!("why\n{UNSAVED}"));
         }

@@ -358,3 +358,74 @@ fn s1200_an_answer_with_a_number_is_mended_in_its_place() {
     m.ok("rm outbox/reply && rm outbox/reply.2");
     assert!(m.cat("status.txt").contains("last refusal: none"));
 }
+
+/// S1201: a refused answer with the name of a recipient lies under another name. What is written to the recipient goes
+/// to the recipient.
+#[test]
+fn s1201_an_answer_named_like_a_recipient() {
+    let bed = Bed::new();
+    samp::append(&bed.store, "foo", "bar", "A", "one", T0);
+    samp::append(&bed.store, "bob", "bar", "B", "two", T0 + 1);
+    bed.config("[groups]\nteam = [\"bob\"]\n");
+    let m = bed.mount("bar");
+    for (name, place) in [
+        ("bob", "bob.2"),
+        ("bob.txt", "bob.txt.2"),
+        ("team", "team.2"),
+        ("bob@samp", "bob.samp"),
+        ("zed", "zed"),
+    ] {
+        m.sh(&format!("printf '\\xff\\n' > threads/A/{name}"));
+        soon("it is refused", || m.ls("outbox") == [place.to_owned(), format!("{place}.error")]);
+        let why = m.cat(&format!("threads/A/{name}.error"));
+        assert!(why.contains(&format!("is kept in outbox/{place},")), "{why}");
+        if name != place {
+            m.ok(&format!("echo secret > outbox/{name}; ls sent > /dev/null"));
+            let record = read_log(&bed.store, "bar").pop().unwrap();
+            assert_eq!((member(&record, "to"), member(&record, "body")), ("bob", "secret"));
+            assert_ne!(member(&record, "thread"), "A");
+        }
+        m.ok(&format!("echo mended > outbox/{place}"));
+        soon("it is sent", || m.ls("outbox").is_empty());
+        let record = read_log(&bed.store, "bar").pop().unwrap();
+        assert_eq!((member(&record, "to"), member(&record, "body")), ("foo", "mended"));
+        assert_eq!(member(&record, "thread"), "A");
+        assert!(m.cat("status.txt").contains("last refusal: none"));
+    }
+}
+
+/// S1202: somebody becomes known by the name of a refused answer. A text under that name goes to nobody else: it is
+/// refused once, and the answer moves.
+#[test]
+fn s1202_a_recipient_becomes_known_by_the_name_of_an_answer() {
+    let bed = Bed::new();
+    samp::append(&bed.store, "foo", "bar", "A", "one", T0);
+    let m = bed.mount("bar");
+    for (n, (name, write)) in [
+        ("zebra", "echo secret > outbox/zebra"),
+        ("yak", "echo secret > outbox/x.tmp && mv outbox/x.tmp outbox/yak"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        m.sh(&format!("printf '\\xff\\n' > threads/A/{name}"));
+        soon("it is refused", || m.ls("outbox") == [name.to_owned(), format!("{name}.error")]);
+        let rec = samp::append(&bed.store, name, "bar", "B", "hello", T0 + 1);
+        soon("the sender is known", || m.ls("inbox").contains(&rec.name(0)));
+        let out = m.sh(write);
+        assert!(!out.ok() && out.stderr.contains("Invalid argument"), "{out:?}");
+        assert_eq!(read_log(&bed.store, "bar").len(), 2 * n, "nothing is sent");
+        let said = format!("is now in outbox/{name}.2: mend it there");
+        assert!(m.cat(&format!("outbox/{name}.error")).contains(&said));
+        assert!(m.cat("status.txt").contains(&said));
+        assert_eq!(m.bytes(&format!("outbox/{name}.2")), b"\xff\n");
+        m.ok(write);
+        m.ok(&format!("ls sent > /dev/null; echo mended > outbox/{name}.2"));
+        soon("both are sent", || m.ls("outbox").is_empty());
+        let log = read_log(&bed.store, "bar");
+        let sent = |n: usize| ["to", "body"].map(|key| member(&log[n], key));
+        assert_eq!((log.len(), sent(2 * n)), (2 * n + 2, [name, "secret"]));
+        assert_eq!(sent(2 * n + 1), ["foo", "mended"]);
+        assert_eq!(member(&log[2 * n + 1], "thread"), "A");
+    }
+}
