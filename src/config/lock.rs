@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ const COMMANDS: Duration = Duration::from_secs(30);
 const LAST_THREADS: Duration = Duration::from_secs(20);
 
 /// The most bytes read from a lock file, which has a few dozen bytes and a path.
-const MAX_CONTENT: u64 = 64 << 10;
+const MAX_CONTENT: usize = 64 << 10;
 
 /// The holder of a state folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -185,10 +185,8 @@ pub(super) fn carry_lock_file(state: &Path) -> PathBuf {
 
 /// Returns the holder in the file; empty if it is not written yet.
 fn read_holder(file: &File) -> LockHolder {
-    let mut text = Vec::new();
-    // Nothing was read from this descriptor yet, so it is at its start.
-    let read = file.take(MAX_CONTENT).read_to_end(&mut text);
-    read.ok().and_then(|_| serde_json::from_slice(&text).ok()).unwrap_or_default()
+    let text = fs::read_range(file, 0, MAX_CONTENT).ok();
+    text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -335,6 +333,34 @@ pub(super) mod tests {
         child.0.wait().unwrap();
         assert!(is_free(dir.path()));
         StateLock::acquire(dir.path(), None).unwrap();
+    }
+
+    #[test]
+    fn a_holder_that_has_ended_is_known_at_every_look() {
+        let dir = tempfile::tempdir().unwrap();
+        let lock = StateLock::acquire(dir.path(), None).unwrap();
+        // It has ended as soon as it is done, because nobody waits for it until the test ends.
+        let ended = Reaped(Command::new("true").spawn().unwrap());
+        let end = Instant::now() + Duration::from_secs(10);
+        while !process::has_ended(ended.0.id()) && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let path = lock_file(dir.path());
+        std::fs::write(&path, format!(r#"{{"pid": {}}}"#, ended.0.id())).unwrap();
+        let file = fs::open_regular(&path).unwrap();
+        for _ in 0..2 {
+            assert_eq!(read_holder(&file).pid, Some(ended.0.id()));
+        }
+        std::thread::scope(|s| {
+            let waiting = s.spawn(|| StateLock::acquire(dir.path(), None));
+            let end = Instant::now() + 3 * PATIENCE;
+            while !waiting.is_finished() && Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            assert!(!waiting.is_finished(), "its last threads are waited for");
+            drop(lock);
+            waiting.join().unwrap().unwrap();
+        });
     }
 
     #[test]

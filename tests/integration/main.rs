@@ -44,6 +44,7 @@ mod identity;
 mod joined;
 mod judged;
 mod keep;
+mod keys;
 mod kills;
 mod kinds;
 mod late;
