@@ -44,7 +44,7 @@ enum KeyCommand {
         )]
         json: bool,
     },
-    /// Trust a key for an address: the key that was refused last, or the key of --key
+    /// Trust a key for an address: the only key that was refused, or the key of --key
     #[command(after_help = "Examples:\n  msgfs key trust bob\n  \
         msgfs key trust bob --key 11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=")]
     Trust {

@@ -5,7 +5,8 @@
 //!
 //! - `pinned`: the addresses this key vouches for, each with `since`, `by` (`first-use` or `hand`) and the `stores` it
 //!   was seen in. Only this member decides; an address in `addresses` alone pins nothing.
-//! - `refused`: the addresses for which this key was offered and refused last, each with the time.
+//! - `refused`: the addresses for which this key was offered and refused, each with the time. An address has at most
+//!   [`MAX_REFUSED_KEYS`] such keys.
 //! - `forgotten`: the addresses it vouched for until they were forgotten, each with the time.
 //!
 //! One member of the object is no key: `forgotten` has for each forgotten address the [digests](MessageDigest) of the
@@ -22,6 +23,9 @@ use serde_json::{Map, Value};
 
 use super::keyring::MessageDigest;
 use crate::model::{Fingerprint, PublicKey, Timestamp, decode_hex_u64};
+
+/// The most refused keys that are remembered for an address. Anybody who writes in a store can offer keys.
+const MAX_REFUSED_KEYS: usize = 4;
 
 /// The member that is no key.
 const FORGOTTEN: &str = "forgotten";
@@ -163,8 +167,8 @@ impl KeyringDocument {
         trusted
     }
 
-    /// Pins a key, or turns an existing pin into a manual one. The key is no longer refused. Returns `None` if another
-    /// key has its fingerprint.
+    /// Pins a key, or turns an existing pin into a manual one. The key is no longer refused, and if a person adds it, no
+    /// other key of the address is. Returns `None` if another key has its fingerprint.
     pub(super) fn pin_key(
         &mut self,
         address: &str,
@@ -187,31 +191,63 @@ impl KeyringDocument {
             Some(existing) if pin.by == PinOrigin::Manual => existing.by = PinOrigin::Manual,
             Some(_) => {}
             None => {
+                let by_hand = pin.by == PinOrigin::Manual;
                 entry.form.pinned.insert(address.to_owned(), pin);
+                if by_hand {
+                    self.entries.values_mut().for_each(|e| drop(e.form.refused.remove(address)));
+                    self.remove_empty_entries();
+                }
             }
         }
         Some(())
     }
 
-    /// Remembers the key refused last for an address, in place of any earlier one. Returns `None` if another key has
-    /// its fingerprint.
+    /// Remembers a key refused for an address, in place of the earliest one if there are too many. Returns `None` if
+    /// another key has its fingerprint.
     pub(super) fn record_refused_key(
         &mut self,
         address: &str,
         key: PublicKey,
         when: &str,
     ) -> Option<()> {
-        self.entry_or_insert(key, when)?.form.refused.insert(address.to_owned(), when.to_owned());
-        for entry in self.entries.values_mut().filter(|e| e.key != key) {
-            entry.form.refused.remove(address);
+        let mut earlier = self.refused_by_time(address);
+        earlier.retain(|(_, other)| *other != key);
+        // The newest one comes last, even if the clock did not move on or was set back.
+        let last = earlier.last().map(|(time, _)| *time);
+        let when = match last.filter(|last| parse_time(when).is_none_or(|when| when <= *last)) {
+            Some(last) => last.plus_millis(1).rfc3339(),
+            None => when.to_owned(),
+        };
+        self.entry_or_insert(key, &when)?.form.refused.insert(address.to_owned(), when);
+        let surplus = (earlier.len() + 1).saturating_sub(MAX_REFUSED_KEYS);
+        for (_, old) in earlier.iter().take(surplus) {
+            if let Some(entry) = self.entries.get_mut(&old.fingerprint()) {
+                entry.form.refused.remove(address);
+            }
         }
         self.remove_empty_entries();
         Some(())
     }
 
-    /// Returns the key refused last for an address.
-    pub(super) fn refused_key(&self, address: &str) -> Option<PublicKey> {
-        self.entries().find(|e| e.form.refused.contains_key(address)).map(|e| e.key)
+    /// Returns true if the key is remembered as refused for an address.
+    pub(super) fn is_refused(&self, address: &str, key: PublicKey) -> bool {
+        let entry = self.entries.get(&key.fingerprint()).filter(|e| e.key == key);
+        entry.is_some_and(|e| e.form.refused.contains_key(address))
+    }
+
+    /// Returns the keys refused for an address, the one refused last at the end.
+    pub(super) fn refused_keys(&self, address: &str) -> Vec<PublicKey> {
+        self.refused_by_time(address).into_iter().map(|(_, key)| key).collect()
+    }
+
+    fn refused_by_time(&self, address: &str) -> Vec<(Timestamp, PublicKey)> {
+        let time = |e: &KeyringEntry| {
+            let when = e.form.refused.get(address)?;
+            Some((parse_time(when).unwrap_or_default(), e.key))
+        };
+        let mut refused: Vec<_> = self.entries().filter_map(time).collect();
+        refused.sort_by_key(|(when, _)| *when);
+        refused
     }
 
     /// Removes every key of an address. `held` are its messages, which pin none. Returns true if there was a pin.

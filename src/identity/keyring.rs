@@ -137,8 +137,8 @@ struct KeyringState {
     trusted: HashMap<String, Vec<PublicKey>>,
     /// First-use pins that are not in the file.
     new_pins: BTreeMap<String, (PublicKey, PinRecord)>,
-    /// Refused keys that are not in the file, with the time.
-    new_refusals: BTreeMap<String, (PublicKey, String)>,
+    /// Refused keys of each address that are not in the file, with the time, in their order.
+    new_refusals: BTreeMap<String, Vec<(PublicKey, String)>>,
     /// True if days or stores of use are not in the file.
     has_unsaved_uses: bool,
     /// The stamp of the file when it was last read or written; `None` if there was no file.
@@ -320,7 +320,7 @@ impl Keyring {
 
     /// Returns the key that was refused last for an address since its keys were trusted or forgotten.
     pub fn refused_key(&self, address: &str) -> Option<PublicKey> {
-        self.state.lock().document.refused_key(address)
+        self.state.lock().document.refused_keys(address).pop()
     }
 
     /// Returns another address to which the key is pinned.
@@ -354,12 +354,14 @@ impl Keyring {
     }
 
     /// Trusts a key for an address, beside those already trusted, and writes the file before it returns. Without a key,
-    /// it trusts the one that was offered and refused last. Returns the key. Trusting it again changes nothing.
+    /// it trusts the only one that was offered and refused since a key was trusted. Returns the key. Trusting it again
+    /// changes nothing.
     ///
     /// # Errors
-    /// [`KeyringError::NothingRefused`] if no key is given and none was refused, [`KeyringError::BadKey`] and
-    /// [`KeyringError::Collision`] if the key can vouch for nobody, [`KeyringError::NoAddress`] if the address is
-    /// empty, [`KeyringError::ReadOnly`], and errors of writing the file. After an error nothing is changed.
+    /// [`KeyringError::NothingRefused`] and [`KeyringError::SeveralRefused`] if no key is given and none or several
+    /// were refused, [`KeyringError::BadKey`] and [`KeyringError::Collision`] if the key can vouch for nobody,
+    /// [`KeyringError::NoAddress`] if the address is empty, [`KeyringError::ReadOnly`], and errors of writing the file.
+    /// After an error nothing is changed.
     pub fn trust_key(
         &self,
         address: &str,
@@ -369,8 +371,9 @@ impl Keyring {
             return Err(KeyringError::NoAddress);
         }
         self.edit_document(|document| {
-            let Some(key) = key.or_else(|| document.refused_key(address)) else {
-                return Err(KeyringError::NothingRefused(address.to_owned()));
+            let key = match key {
+                Some(key) => key,
+                None => only_refused_key(document, address)?,
             };
             let fingerprint = key.fingerprint();
             check_key(&key).map_err(|source| KeyringError::BadKey(fingerprint, source))?;
@@ -481,15 +484,17 @@ impl KeyringState {
         SignatureVerdict::Valid(key)
     }
 
-    /// Remembers the key as the one refused last for the address.
+    /// Remembers the key as refused for the address.
     fn record_refused_key(&mut self, from: &str, key: PublicKey, now: Timestamp) {
-        if self.document.refused_key(from) == Some(key) {
+        if self.document.is_refused(from, key) {
             return;
         }
         let when = now.rfc3339();
         // A key that collides with another cannot be trusted later either.
         if self.document.record_refused_key(from, key, &when).is_some() {
-            self.new_refusals.insert(from.to_owned(), (key, when));
+            let new = self.new_refusals.entry(from.to_owned()).or_default();
+            new.retain(|(other, _)| self.document.is_refused(from, *other));
+            new.push((key, when));
         }
     }
 
@@ -515,13 +520,16 @@ impl KeyringState {
                 && document.pin_key(address, *key, pin.clone()).is_some()
         });
         let trusted = document.trusted_keys();
-        self.new_refusals.retain(|address, (key, when)| {
-            // The key was refused because the address has another key, or because another address has this key.
-            let still = match trusted.get(address) {
-                Some(keys) => !keys.contains(key),
-                None => trusted.values().flatten().any(|other| other == key),
-            };
-            still && document.record_refused_key(address, *key, when).is_some()
+        self.new_refusals.retain(|address, refused| {
+            refused.retain(|(key, when)| {
+                // The key was refused because the address has another key, or because another address has this key.
+                let still = match trusted.get(address) {
+                    Some(keys) => !keys.contains(key),
+                    None => trusted.values().flatten().any(|other| other == key),
+                };
+                still && document.record_refused_key(address, *key, when).is_some()
+            });
+            !refused.is_empty()
         });
         self.has_unsaved_uses = false;
         self.stamp = stamp;
@@ -572,6 +580,16 @@ impl KeyringState {
         self.has_unsaved_uses = false;
         self.stamp = Stamp::from_path(path).map_err(io)?;
         Ok(())
+    }
+}
+
+/// Returns the key refused for an address, if it is the only one.
+fn only_refused_key(document: &KeyringDocument, address: &str) -> Result<PublicKey, KeyringError> {
+    let refused = document.refused_keys(address);
+    match refused[..] {
+        [] => Err(KeyringError::NothingRefused(address.to_owned())),
+        [key] => Ok(key),
+        _ => Err(KeyringError::SeveralRefused(address.to_owned(), refused)),
     }
 }
 

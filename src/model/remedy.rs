@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::quote_shell_word;
+use super::{PublicKey, quote_shell_word};
 
 /// A remedy for a fault. The code that finds the fault chooses it, and only this file turns it into a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,8 +18,8 @@ pub enum Remedy {
     MoveAway(PathBuf),
     /// Remove the file.
     Remove(PathBuf),
-    /// Trust the key that was rejected last for an address.
-    Trust(String),
+    /// Trust this key for an address.
+    Trust(String, PublicKey),
     /// Give another machine the key of this one.
     ShareKey,
     /// List the pinned keys.
@@ -49,7 +49,10 @@ impl fmt::Display for Remedy {
             }
             Self::MoveAway(path) => write!(f, "mv {0} {0}.bad", word(path)),
             Self::Remove(path) => write!(f, "rm {}", word(path)),
-            Self::Trust(address) => write!(f, "msgfs key trust {}", quote_shell_word(address)),
+            Self::Trust(address, key) => {
+                let address = quote_shell_word(address);
+                write!(f, "msgfs key trust {address} --key {}", key.to_base64())
+            }
             Self::ShareKey => f.write_str("msgfs key export | ssh HOST msgfs key import"),
             Self::ListKeys => f.write_str("msgfs key list"),
             Self::Unmount(dir) => write!(f, "msgfs umount {}", word(dir)),

@@ -9,6 +9,39 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use crate::common::samp::{Rec, T0, append_signed, fingerprint, key};
 use crate::common::{Bed, run, soon};
 
+/// S1224: the remedy in a rejected message names its key, and trusts that key alone. Without a named key none of several
+/// refused ones is trusted.
+#[test]
+fn s1224_the_remedy_names_the_key() {
+    let bed = Bed::new();
+    let put = |seed, n| {
+        append_signed(&bed.store, &key(seed), &Rec::new("foo", "bar", "t", "hello", T0 + n));
+    };
+    put(1, 0);
+    let m = bed.mount("bar");
+    soon("the first key is pinned", || m.ls("inbox").len() == 1);
+    put(2, 1);
+    put(3, 2);
+    soon("both are refused", || m.ls("rejected").len() == 2);
+    let ring = bed.state("bar").join("keyring.json");
+    let is_noted =
+        |seed| fs::read_to_string(&ring).is_ok_and(|text| text.contains(&fingerprint(&key(seed))));
+    soon("both are noted", || is_noted(2) && is_noted(3));
+    let encoded = |seed| BASE64.encode(key(seed).verifying_key().as_bytes());
+    let remedy = |seed| format!("msgfs key trust foo --key {}", encoded(seed));
+    let out = bed.msgfs_out(&["key", "trust", "foo", "--me", "bar"]);
+    assert_eq!(out.code(), Some(1), "{out:?}");
+    let rejected = m.ok("cat rejected/*");
+    for seed in [2, 3] {
+        assert!(rejected.contains(&remedy(seed)), "{rejected}");
+        assert!(out.stderr.contains(&remedy(seed)), "{out:?}");
+    }
+    let out = bed.msgfs_out(&["key", "trust", "foo", "--key", &encoded(2), "--me", "bar"]);
+    assert!(out.ok(), "{out:?}");
+    soon("only the named key is trusted", || m.ls("rejected").len() == 1);
+    assert!(m.ok("cat rejected/*").contains(&remedy(3)));
+}
+
 /// S1226: a command waits for a killed mount that still holds the lock.
 #[test]
 fn s1226_a_killed_mount_is_waited_for() {

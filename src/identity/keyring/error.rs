@@ -3,8 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
+use super::rejection_text::list_refused_keys;
 use crate::model::verify::PublicKeyError;
-use crate::model::{Fingerprint, Remedy, display_path, sanitize_line};
+use crate::model::{Fingerprint, PublicKey, Remedy, display_path, sanitize_line};
 
 /// The reason why the keyring could not be read or changed.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +41,14 @@ pub enum KeyringError {
         Remedy::ListKeys
     )]
     NothingRefused(String),
+    /// Several refused keys of this address, of which a person has to name one.
+    #[error(
+        "several keys of {} were refused, and msgfs does not know which one is real; ask for the fingerprint, and \
+         accept that key with:{}",
+        sanitize_line(.0),
+        list_refused_keys(.0, .1)
+    )]
+    SeveralRefused(String, Vec<PublicKey>),
     /// A key that can vouch for nobody: its fingerprint, and the rule it breaks.
     #[error("key {0} cannot be trusted: {1}")]
     BadKey(Fingerprint, #[source] PublicKeyError),

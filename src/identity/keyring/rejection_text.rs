@@ -39,7 +39,7 @@ pub(super) fn describe_foreign_key(from: &str, offered: PublicKey, owner: &str) 
         sanitize_line(from),
         offered.fingerprint(),
         sanitize_line(owner),
-        Remedy::Trust(from.to_owned())
+        Remedy::Trust(from.to_owned(), offered)
     )
 }
 
@@ -58,8 +58,16 @@ pub fn describe_other_own_key(address: &str, other: PublicKey, own: bool) -> Str
          until then with: {}; if they are not from a machine of mine, somebody writes in my name",
         sanitize_line(address),
         other.fingerprint(),
-        Remedy::Trust(address.to_owned())
+        Remedy::Trust(address.to_owned(), other)
     )
+}
+
+/// Returns the fingerprint of each key refused for an address, with the command that trusts it, a line each.
+pub(super) fn list_refused_keys(address: &str, refused: &[PublicKey]) -> String {
+    let line = |key: &PublicKey| {
+        format!("\n{}: {}", key.fingerprint(), Remedy::Trust(address.to_owned(), *key))
+    };
+    refused.iter().map(line).collect()
 }
 
 pub(super) fn describe_changed_key(from: &str, offered: PublicKey, pinned: &[PublicKey]) -> String {
@@ -70,6 +78,6 @@ pub(super) fn describe_changed_key(from: &str, offered: PublicKey, pinned: &[Pub
         sanitize_line(from),
         join_fingerprints(pinned),
         sanitize_line(from),
-        Remedy::Trust(from.to_owned())
+        Remedy::Trust(from.to_owned(), offered)
     )
 }

@@ -72,7 +72,7 @@ fn reason(verdict: SignatureVerdict) -> String {
 
 /// Returns the key that was offered for the address and refused last.
 fn last_refused(keys: &Keyring, address: &str) -> Option<PublicKey> {
-    keys.state.lock().document.refused_key(address)
+    keys.refused_key(address)
 }
 
 #[test]
@@ -106,7 +106,8 @@ fn the_first_key_is_trusted_and_the_next_is_not() {
     for part in [&public(1).fingerprint().to_string(), &public(2).fingerprint().to_string()] {
         assert!(why.contains(part), "{why}");
     }
-    assert!(why.contains("msgfs key trust bob"), "{why}");
+    let command = format!("msgfs key trust bob --key {}", public(2).to_base64());
+    assert!(why.ends_with(&command), "{why}");
     assert_eq!(keys.pinned_keys("bob"), [public(1)]);
     assert_eq!(last_refused(&keys, "bob"), Some(public(2)));
     // The store does not matter: an address is one person.
@@ -192,7 +193,8 @@ fn trust_adds_and_forget_removes() {
     keys.judge_signature(signed("bob", "samp"), &by(1));
     reason(keys.judge_signature(signed("bob", "samp"), &by(2)));
     reason(keys.judge_signature(signed("bob", "samp"), &by(3)));
-    assert_eq!(keys.trust_key("bob", None).unwrap(), public(3), "the one refused last");
+    assert_eq!(last_refused(&keys, "bob"), Some(public(3)));
+    assert_eq!(keys.trust_key("bob", Some(public(3))).unwrap(), public(3));
     assert_eq!(last_refused(&keys, "bob"), None);
     assert!(by_hand(&keys, "bob"));
     assert_eq!(
@@ -219,6 +221,52 @@ fn trust_adds_and_forget_removes() {
         keys.judge_signature(signed("bob", "samp"), &by(2)),
         SignatureVerdict::Valid(public(2))
     );
+}
+
+#[test]
+fn of_several_refused_keys_a_person_names_one() {
+    let ring = Bench::new();
+    let keys = ring.open();
+    keys.judge_signature(signed("bob", "samp"), &by(1));
+    for seed in [2, 3, 2] {
+        reason(keys.judge_signature(signed("bob", "samp"), &by(seed)));
+    }
+    keys.flush().unwrap();
+    for keys in [&keys, &ring.open()] {
+        let error = keys.trust_key("bob", None).unwrap_err();
+        assert!(matches!(error, KeyringError::SeveralRefused(..)), "{error}");
+        let lines: Vec<String> = error.to_string().lines().skip(1).map(str::to_owned).collect();
+        let wanted = [2, 3].map(public).map(|key| {
+            format!("{}: msgfs key trust bob --key {}", key.fingerprint(), key.to_base64())
+        });
+        assert_eq!(lines, wanted);
+        assert_eq!(keys.pinned_keys("bob"), [public(1)]);
+    }
+    keys.trust_key("bob", Some(public(2))).unwrap();
+    assert!(matches!(keys.trust_key("bob", None), Err(KeyringError::NothingRefused(_))));
+    reason(keys.judge_signature(signed("bob", "samp"), &by(3)));
+    assert_eq!(keys.trust_key("bob", None).unwrap(), public(3), "it is the only one since then");
+}
+
+#[test]
+fn few_refused_keys_are_remembered() {
+    let ring = Bench::new();
+    let keys = ring.open();
+    keys.judge_signature(signed("bob", "samp"), &by(1));
+    for seed in 2..20 {
+        reason(keys.judge_signature(signed("bob", "samp"), &by(seed)));
+    }
+    let last = (16..20).map(public).collect::<Vec<_>>();
+    assert_eq!(keys.state.lock().document.refused_keys("bob"), last);
+    // Another process refuses one more in the meantime.
+    let other = ring.open();
+    other.judge_signature(signed("bob", "samp"), &by(1));
+    reason(other.judge_signature(signed("bob", "samp"), &by(30)));
+    other.flush().unwrap();
+    keys.flush().unwrap();
+    let refused = ring.open().state.lock().document.refused_keys("bob");
+    assert_eq!(refused, last);
+    assert_eq!(ring.json().as_object().unwrap().len(), 1 + last.len());
 }
 
 #[test]
