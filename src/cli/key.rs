@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal as _};
 
 use clap::Subcommand;
 use msgfs::config::{LockError, StateLock};
-use msgfs::identity::{KeyPair, Keyring, SignerRegistry};
+use msgfs::identity::{KeyError, KeyPair, Keyring, SignerRegistry};
 use msgfs::model::{PublicKey, Remedy, sanitize_line};
 use msgfs::store::{self, Signer as _, Store};
 use zeroize::Zeroizing;
@@ -122,7 +122,10 @@ fn import_key(context: &CommandContext) -> Result<(), Failure> {
     keyring.trust_key(&context.me.name, Some(key)).map_err(Failure::refused)?;
     let kept = identity.install_key_file(&context.paths.key_file()).map_err(Failure::refused)?;
     let used = SignerRegistry::open(&context.paths.signers_file(), false);
-    used.record_key(SignerRegistry::OWN, key).map_err(Failure::refused)?;
+    match used.record_key(SignerRegistry::OWN, key) {
+        Err(e @ KeyError::SignersUnreadable(..)) => output::print_notice(&e.to_string()),
+        done => done.map_err(Failure::refused)?,
+    }
     output::print_notice(&format!("{} signs for {me} from now on", key.fingerprint()));
     if let Some(kept) = kept {
         output::print_notice(&format!("the old key is kept in {}", context.display_path(&kept)));

@@ -66,7 +66,8 @@ pub enum KeyError {
     Gone(PathBuf, Fingerprint, PathBuf),
     /// An unreadable list of keys that have signed, so that no missing key is made: the file, and the reason.
     #[error(
-        "{}: the list of keys that have signed cannot be read: {}; to start without this list: {}",
+        "{}: the list of keys that have signed cannot be read: {}; msgfs never replaces it: mend it, or, to \
+         start without this list, move it away: {}",
         display_path(.0),
         .1,
         Remedy::MoveAway(.0.clone())
@@ -102,7 +103,7 @@ impl KeyPair {
     ///
     /// # Errors
     /// The errors of [`KeyPair::load_or_create`]; [`KeyError::Gone`] if the key has signed and is missing;
-    /// [`KeyError::SignersUnreadable`].
+    /// [`KeyError::SignersUnreadable`] if it is missing and nobody knows if it has signed.
     pub fn load_own(path: &Path, used: &SignerRegistry, make: bool) -> Result<Self, KeyError> {
         let identity = match Self::load(path) {
             Err(e @ KeyError::Missing(_)) => match used.last_key(SignerRegistry::OWN)? {
@@ -115,7 +116,7 @@ impl KeyPair {
             },
             found => found?,
         };
-        used.record_key(SignerRegistry::OWN, identity.public)?;
+        used.record_key_if_readable(SignerRegistry::OWN, identity.public)?;
         Ok(identity)
     }
 

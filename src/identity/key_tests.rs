@@ -123,6 +123,22 @@ fn a_key_others_can_reach_is_refused_with_the_remedy() {
 }
 
 #[test]
+fn a_key_signs_though_the_list_of_signers_cannot_be_read() {
+    let dir = folder();
+    let (path, list) = (dir.path().join("key"), dir.path().join("signers.json"));
+    let made = KeyPair::load_or_create(&path).unwrap();
+    fs::write(&list, "{ half").unwrap();
+    let used = SignerRegistry::open(&list, false);
+    let loaded = KeyPair::load_own(&path, &used, true).unwrap();
+    assert_eq!(loaded.public_key(), made.public_key());
+    fs::remove_file(&path).unwrap();
+    let error = KeyPair::load_own(&path, &used, true).unwrap_err();
+    assert!(matches!(error, KeyError::SignersUnreadable(..)), "{error}");
+    assert_eq!(fs::read_to_string(&list).unwrap(), "{ half");
+    assert_eq!(names(dir.path()), ["signers.json"], "no other key is made");
+}
+
+#[test]
 fn what_is_not_a_key_is_refused_and_stays() {
     let dir = folder();
     let path = dir.path().join("key");

@@ -43,33 +43,48 @@ impl SignerRegistry {
     /// [`KeyError::SignersUnreadable`] if the registry cannot be read: then nobody knows.
     pub fn last_key(&self, place: &str) -> Result<Option<PublicKey>, KeyError> {
         let notes = self.notes.lock();
-        let known = notes
-            .as_ref()
-            .map_err(|e| KeyError::SignersUnreadable(self.path.clone(), e.clone()))?;
+        let known = notes.as_ref().map_err(|e| self.unreadable(e))?;
         let Some(text) = known.get(place) else { return Ok(None) };
         let key = PublicKey::from_base64(text);
-        key.map(Some).ok_or_else(|| {
-            let why = "it holds something that is not a key".to_owned();
-            KeyError::SignersUnreadable(self.path.clone(), why)
-        })
+        key.map(Some).ok_or_else(|| self.unreadable("it holds something that is not a key"))
+    }
+
+    fn unreadable(&self, why: &str) -> KeyError {
+        KeyError::SignersUnreadable(self.path.clone(), why.to_owned())
     }
 
     /// Records that a key signs in a place. The record is on disk when this returns.
     ///
     /// # Errors
-    /// [`KeyError::Io`] if it cannot be written.
+    /// [`KeyError::SignersUnreadable`] if the registry cannot be read: it stays as it is. [`KeyError::Io`] if it cannot
+    /// be written.
     pub fn record_key(&self, place: &str, key: PublicKey) -> Result<(), KeyError> {
-        if self.read_only || self.last_key(place).is_ok_and(|known| known == Some(key)) {
+        if self.read_only || self.last_key(place)? == Some(key) {
             return Ok(());
         }
         let io = |e| KeyError::Io(self.path.clone(), e);
         let mut notes = self.notes.lock();
-        let mut new = notes.as_ref().map(Clone::clone).unwrap_or_default();
+        let mut new = notes.as_ref().map_err(|e| self.unreadable(e))?.clone();
         new.insert(place.to_owned(), key.to_base64());
         let text = serde_json::to_string_pretty(&new).map_err(|e| io(e.into()))?;
         disk::replace_file(&self.path, format!("{text}\n").as_bytes()).map_err(io)?;
         *notes = Ok(new);
         Ok(())
+    }
+
+    /// Records a key like [`SignerRegistry::record_key`], but only logs that the registry cannot be read: a key that is
+    /// there can sign.
+    ///
+    /// # Errors
+    /// [`KeyError::Io`] if the registry cannot be written.
+    pub fn record_key_if_readable(&self, place: &str, key: PublicKey) -> Result<(), KeyError> {
+        match self.record_key(place, key) {
+            Err(e @ KeyError::SignersUnreadable(..)) => {
+                tracing::warn!("{e}");
+                Ok(())
+            }
+            done => done,
+        }
     }
 }
 
@@ -99,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_that_cannot_be_read_say_nothing() {
+    fn notes_that_cannot_be_read_say_nothing_and_stay() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("signers.json");
         for text in ["", "[]", "{\"msgfs\": \"AAAA\"}"] {
@@ -109,11 +124,11 @@ mod tests {
                 matches!(used.last_key(SignerRegistry::OWN), Err(KeyError::SignersUnreadable(..))),
                 "{text}"
             );
-            used.record_key(SignerRegistry::OWN, PublicKey([1; 32])).unwrap();
-            assert_eq!(
-                SignerRegistry::open(&path, true).last_key(SignerRegistry::OWN).unwrap(),
-                Some(PublicKey([1; 32]))
-            );
+            let error = used.record_key(SignerRegistry::OWN, PublicKey([1; 32])).unwrap_err();
+            assert!(matches!(error, KeyError::SignersUnreadable(..)), "{error}");
+            assert!(error.to_string().contains(&format!("mv {0} {0}.bad", path.display())));
+            used.record_key_if_readable(SignerRegistry::OWN, PublicKey([1; 32])).unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
         }
     }
 }

@@ -96,7 +96,7 @@ impl SigningKeys {
         }
         if let Some(seed) = &there {
             self.used
-                .record_key(&store_place(store), KeyPair::new(seed).public_key())
+                .record_key_if_readable(&store_place(store), KeyPair::new(seed).public_key())
                 .map_err(no_key)?;
         }
         there.map_or_else(|| self.read_own_key(), Ok)

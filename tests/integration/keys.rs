@@ -42,6 +42,29 @@ fn s1224_the_remedy_names_the_key() {
     assert!(m.ok("cat rejected/*").contains(&remedy(3)));
 }
 
+/// S1225: while the list of used keys cannot be read, it stays as it is, my key signs, and a missing key is not replaced.
+#[test]
+fn s1225_an_unreadable_list_of_used_keys_stays() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    m.ok("echo one > outbox/foo");
+    m.umount();
+    let (list, own) =
+        (bed.state("bar").join("signers.json"), bed.state("bar").join("identity_key"));
+    fs::write(&list, "{ half").unwrap();
+    let m = bed.mount("bar");
+    m.ok("echo two > outbox/foo");
+    m.umount();
+    let out = bed.msgfs_out(&["doctor", "--me", "bar"]);
+    assert!(out.said().contains("signers.json") && out.code() == Some(1), "{out:?}");
+    fs::remove_file(&own).unwrap();
+    let m = bed.mount("bar");
+    let out = m.sh("echo three | tee outbox/foo");
+    assert!(!out.ok() && out.stderr.contains("Required key not available"), "{out:?}");
+    assert!(!own.exists(), "nothing took its place");
+    assert_eq!(fs::read_to_string(&list).unwrap(), "{ half");
+}
+
 /// S1226: a command waits for a killed mount that still holds the lock.
 #[test]
 fn s1226_a_killed_mount_is_waited_for() {
