@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 use std::io::{self, IsTerminal as _};
 
 use clap::Subcommand;
-use msgfs::config::{LockError, StateLock};
 use msgfs::identity::{KeyError, KeyPair, Keyring, SignerRegistry};
 use msgfs::model::{PublicKey, Remedy, sanitize_line};
-use msgfs::store::{self, Signer as _, Store};
+use msgfs::store::{self, AddressFit, Signer as _, Store};
 use zeroize::Zeroizing;
 
 use super::context::CommandContext;
@@ -130,11 +129,6 @@ fn import_key(context: &CommandContext) -> Result<(), Failure> {
     if let Some(kept) = kept {
         output::print_notice(&format!("the old key is kept in {}", context.display_path(&kept)));
     }
-    if let Err(LockError::Held(holder)) = StateLock::acquire(&context.paths.state, None) {
-        output::print_notice(&format!(
-            "{holder}, signs with the old key until it is started again"
-        ));
-    }
     Ok(())
 }
 
@@ -198,12 +192,35 @@ fn list_pins(context: &CommandContext, json: bool) -> Result<(), Failure> {
     output::print_data(&lines.concat())
 }
 
+/// Returns an address as my stores' messages spell it, so that its pin counts for them. An address that the keyring
+/// knows as it is written stays.
+fn spell_address(
+    context: &CommandContext,
+    keyring: &Keyring,
+    address: &str,
+) -> Result<String, Failure> {
+    let is_known = |name: &str| keyring.is_pinned(name) || keyring.refused_key(name).is_some();
+    if is_known(address) {
+        return Ok(address.to_owned());
+    }
+    let specs = context.store_specs()?;
+    let stores = specs.iter().filter_map(|spec| store::open(spec).ok());
+    let spellings = stores
+        .filter(|store| !store.properties().uses_roles)
+        .map(|store| (store.address_fit(address), store.canonical_address(address)))
+        .filter(|(fit, _)| *fit != AddressFit::No);
+    let best =
+        spellings.max_by_key(|(fit, spelling)| (is_known(spelling), *fit, spelling == address));
+    Ok(best.map_or_else(|| address.to_owned(), |(_, spelling)| spelling))
+}
+
 fn trust_key(
     context: &CommandContext,
     address: &str,
     key: Option<PublicKey>,
 ) -> Result<(), Failure> {
     let keyring = Keyring::open(&context.paths.keyring_file()).map_err(Failure::refused)?;
+    let address = &spell_address(context, &keyring, address)?;
     let key = keyring.trust_key(address, key).map_err(Failure::refused)?;
     output::print_notice(&format!(
         "the key {} is trusted for {} from now on",
@@ -219,6 +236,7 @@ fn forget_keys(
     address: &str,
 ) -> Result<(), Failure> {
     let keyring = Keyring::open(&context.paths.keyring_file()).map_err(Failure::refused)?;
+    let address = &spell_address(context, &keyring, address)?;
     let held = if keyring.is_pinned(address) {
         let mailbox = global.open_mailbox(true)?;
         if mailbox.stores().iter().any(|store| is_me(store.as_ref(), address)) {

@@ -91,3 +91,23 @@ fn s1226_a_killed_mount_is_waited_for() {
     });
     ended.wait().unwrap();
 }
+
+/// S1227: a key that is imported beside a mount signs from the next message on, and no text says otherwise.
+#[test]
+fn s1227_an_imported_key_signs_at_once() {
+    let (one, two) = (Bed::new(), Bed::new());
+    let m = two.mount("bar");
+    m.ok("echo one > outbox/foo");
+    let exported = one.msgfs_out(&["--me", "bar", "key", "export"]);
+    assert!(exported.ok(), "{exported:?}");
+    let shown = one.msgfs_out(&["--me", "bar", "key", "show"]).stdout;
+    let print = shown.split_whitespace().nth(1).expect("a fingerprint");
+    let import = two.msgfs(["--me", "bar", "key", "import"]);
+    let done = run(import, Some(exported.stdout.as_bytes()));
+    assert!(done.ok() && done.said().contains(&format!("{print} signs for bar")), "{done:?}");
+    assert!(!done.said().contains("until it is started again"), "{done:?}");
+    m.ok("echo two > outbox/foo");
+    let signature = format!("valid {print}");
+    let sent = || m.ok("grep -rh ^Signature: sent").matches(&signature).count();
+    soon("the imported key signs", || sent() == 1);
+}

@@ -90,3 +90,23 @@ fn s1172_a_forged_key() {
     }
     assert_eq!(place.names("anna/.Sent/cur").len(), 1);
 }
+
+/// S1228: a key that is trusted for an address in capitals counts for its mail. It is forgotten in any spelling.
+#[test]
+fn s1228_a_pin_takes_any_spelling() {
+    let bed = Bed::new();
+    let place = Place::new(&bed, "");
+    let run = |args: &[&str]| bed.msgfs_out(&[&["--me", "anna", "key"][..], args].concat());
+    let other = "11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=";
+    let out = run(&["trust", "Bob@Example.org", "--key", other]);
+    assert!(out.ok() && out.stderr.contains("for bob@example.org"), "{out:?}");
+    let vectors: serde_json::Value =
+        serde_json::from_str(include_str!("../../vectors/maildir.json")).unwrap();
+    place.deliver("anna/new/1.good", vectors["valid"][0]["text"].as_str().unwrap());
+    let m = bed.mount("anna");
+    let why = shown::one_rejected(&m);
+    assert!(why.contains("the key of bob@example.org is"), "{why}");
+    let out = run(&["forget", "BOB@example.org"]);
+    assert!(out.ok(), "{out:?}");
+    assert!(!run(&["list"]).stdout.contains(other));
+}
