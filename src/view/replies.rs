@@ -119,18 +119,19 @@ pub(super) fn find_draft(tree: &Tree, folder: FolderScope, name: &str) -> Option
     name_new_draft(tree, folder, name).filter(|draft| find_written(tree, draft).is_some())
 }
 
-/// Returns the draft that another becomes under a new name: the answer to a message, or a draft.
+/// Returns the node that a draft becomes under a new name: the answer to a message, or a draft. A message, or a file
+/// beside one, is returned too, and [`draft_target`] refuses it.
 pub(super) fn find_new_target(
     tree: &Tree,
     folder: FolderScope,
     name: &str,
 ) -> Result<MessagesKey, Error> {
+    let found = tree.find_message(folder, name)?;
+    if let Some(ViewKey::Messages(key)) = found.as_ref().map(Node::key) {
+        return Ok(key.clone());
+    }
     if let Some(why) = explain_missing(name) {
-        let found = tree.find_message(folder, name)?;
-        return match found.as_ref().map(Node::key) {
-            Some(ViewKey::Messages(key)) => Ok(key.clone()),
-            _ => Err(Error::Missing(why.to_owned())),
-        };
+        return Err(Error::Missing(why.to_owned()));
     }
     name_new_draft(tree, folder, name).ok_or_else(|| {
         Error::not_permitted(

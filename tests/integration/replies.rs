@@ -82,6 +82,28 @@ fn s52_thread_reply() {
     assert_eq!(m.ls("threads/plan").len(), 4, "the draft's name is not in the listing");
 }
 
+/// S1216: a save or `mv` onto a message in a thread's folder is EPERM and sends nothing, whichever of its names it takes.
+#[test]
+fn s1216_saving_a_message() {
+    let (bed, m, recs, names) = mounted_three();
+    let message = format!("threads/lunch/{}", names[1]);
+    let (text, id) = (m.cat(&message), &recs[1].id);
+    let saves =
+        [message.clone(), format!("threads/lunch/{id}"), format!("threads/lunch/{}", &id[..8])];
+    let mut scripts = vec![format!("sed -i s/e/x/ {message}")];
+    for to in saves {
+        scripts.push(format!("echo x > threads/lunch/a.tmp; mv -f threads/lunch/a.tmp {to}"));
+        scripts.push(format!("echo x > ../a; mv -f ../a {to}"));
+    }
+    for script in scripts {
+        let out = m.sh(&script);
+        assert!(!out.ok() && out.stderr.contains("not permitted"), "{script}: {out:?}");
+    }
+    assert_eq!(m.cat(&message), text);
+    m.ok("mv threads/lunch/a.tmp threads/lunch/new");
+    assert_eq!(member(&only(&bed.store, "bar"), "body"), "x", "only the new name is an answer");
+}
+
 /// S52: in a thread that only I wrote to, the answer goes to the recipient of my last message.
 #[test]
 fn s52_only_mine() {

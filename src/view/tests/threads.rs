@@ -168,3 +168,17 @@ fn two_threads_with_equal_beginnings_have_names_that_no_arrival_changes() {
         b.tree = tree(&b.dir, &b.stores, false);
     }
 }
+
+#[test]
+fn a_draft_never_takes_the_place_of_a_message() {
+    let b = bed(vec![store(vec![letter("00000001aaaa", T0, &[("f", "x")])])]);
+    let thread = "threads/00000001aaaa";
+    b.write(thread, "x.tmp", "text", false).unwrap();
+    let long = ["txt", "d"].map(|ending| format!("{STEM}.{ending}"));
+    let short = ["00000001", "00000001aaaa", "00000001.txt"].map(str::to_owned);
+    for name in long.into_iter().chain(short) {
+        let e = b.rename(thread, "x.tmp", &name).unwrap_err();
+        assert_eq!(e.errno(), libc::EPERM, "{name}: {e}");
+        assert_eq!(b.cat(&format!("{thread}/x.tmp")), "text", "the draft stays");
+    }
+}
