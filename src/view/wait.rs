@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::answered::Question;
@@ -14,6 +15,7 @@ use super::table::{NodeAttributes, View};
 use super::{CachePolicy, Error, Tree};
 use crate::index::MsgIx;
 use crate::model::locks::{LockLevel, Mutex};
+use crate::store::StoreError;
 
 /// The messages that `.next` and `.answer` have handed out, which no other of them gets.
 #[derive(Debug, Default)]
@@ -144,31 +146,55 @@ impl WaitView {
         self.claims.lock().open.contains(&ix)
     }
 
-    /// Returns the oldest unread message that no other `.next` has, and reserves it until this `.next` is
-    /// closed.
+    /// Returns the oldest unread message that can be read and that no other `.next` has, and reserves it until this
+    /// `.next` is closed. If there is none, returns the error of the first message that cannot be read.
     fn claim_next(&self, tree: &Tree, opener: u32) -> Result<Option<FileContent>, Error> {
-        loop {
-            let oldest = {
-                let mut handed = self.claims.lock();
-                let free = |ix: &MsgIx| !handed.open.contains(ix) && !handed.read.contains(ix);
-                let oldest = tree.index.read().messages.lists().unread().find(free);
-                oldest.filter(|ix| handed.hand_out(*ix, tree.settings.wait_timeout))
-            };
-            let Some(ix) = oldest else { return Ok(None) };
-            match tree.texts.rendered_text(ix) {
-                Ok(bytes) => {
+        let (mut failed_stores, mut failure) = (HashSet::new(), None);
+        for (ix, store) in self.list_free(tree) {
+            if failed_stores.contains(&store) {
+                continue;
+            }
+            match self.claim_text(tree, ix) {
+                Ok(Some(bytes)) => {
                     let mark = Some(ReadToEndMark::new(ix, opener));
                     return Ok(Some(FileContent { bytes, mark }));
                 }
+                Ok(None) => continue,
+                // The message went before it could be read.
+                Err(Error::NotFound | Error::Store(StoreError::Moved)) => {}
                 Err(e) => {
-                    self.return_claim(tree, (ix, false));
-                    // The message went before it could be read; the loop takes the next one.
-                    if !matches!(e, Error::NotFound) {
-                        return Err(e);
-                    }
+                    failure.get_or_insert(e);
                 }
             }
+            if tree.index.store_failure(store).is_some() {
+                failed_stores.insert(store);
+            }
         }
+        failure.map_or(Ok(None), Err)
+    }
+
+    /// Returns the unread messages that no reader has, oldest first, each with the number of its store.
+    fn list_free(&self, tree: &Tree) -> Vec<(MsgIx, usize)> {
+        let handed = self.claims.lock();
+        let tables = tree.index.read();
+        let free = |ix: &MsgIx| !handed.open.contains(ix) && !handed.read.contains(ix);
+        let unread = tables.messages.lists().unread().filter(free);
+        unread.map(|ix| (ix, tables.messages.entry(ix).store())).collect()
+    }
+
+    /// Reserves an unread message for one reader and returns its text. Returns `None` if another reader has it or had it.
+    fn claim_text(&self, tree: &Tree, ix: MsgIx) -> Result<Option<Arc<[u8]>>, Error> {
+        if !self.try_claim(tree, ix, true) {
+            return Ok(None);
+        }
+        // It may have been read before it was claimed.
+        let is_unread = tree.index.read().messages.entry(ix).is_unread();
+        let text = if is_unread { tree.texts.rendered_text(ix).map(Some) } else { Ok(None) };
+        if !matches!(text, Ok(Some(_))) {
+            // Nobody is woken: a reader that waits would try this message again without end.
+            self.claims.lock().open.remove(&ix);
+        }
+        text
     }
 
     /// Ends the claim of a reader on a message. Unless the message was read to its end, another reader gets it.

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use crate::common::fixtures::{mounted_three, strs};
 use crate::common::proc::Running;
 use crate::common::samp::{self, T0};
-use crate::common::{Bed, Mount, PATIENCE, wait_for};
+use crate::common::{Bed, Mount, PATIENCE, need_root, soon, wait_for};
 
 fn reader(bed: &Bed, m: &Mount, script: &str) -> Running {
     let mut c = bed.command("bash");
@@ -88,6 +88,32 @@ fn s79_not_to_the_end() {
     m.ok("head -c 10 .next > /dev/null");
     m.inbox_stays(&[&r.name(0)]);
     assert_eq!(m.ok("cat .next | wc -c").trim(), r.file("none").len().to_string());
+    m.inbox_becomes(&[]);
+}
+
+/// S1217: a message whose log cannot be read keeps no other from `.next`. It comes when the log can be read.
+#[test]
+fn s1217_unreadable_message() {
+    need_root();
+    let bed = Bed::new();
+    let locked = samp::append(&bed.store, "foo", "bar", "t", "locked", T0);
+    let good = samp::append(&bed.store, "zed", "bar", "t", "good", T0 + 50);
+    // The process is root without the right to ignore permissions, as in a container.
+    let mut c = bed.command("setpriv");
+    c.args([
+        "--bounding-set=-dac_override,-dac_read_search",
+        "--inh-caps=-dac_override,-dac_read_search",
+    ]);
+    c.arg(crate::common::binary()).arg("mount").arg(bed.path("m")).args(["--me", "bar"]);
+    let m = bed.mount_by(c, &bed.path("m"), "bar");
+    let path = samp::log(&bed.store, "foo").display().to_string();
+    assert!(bed.sh(&format!("chmod 0 {path}; chown 65534 {path}")).ok());
+    soon("it is reported", || m.cat("status.txt").contains("log-foo.jsonl"));
+    assert_eq!(m.cat(".next"), good.file("none"));
+    let out = m.sh("cat .next");
+    assert!(!out.ok() && out.stderr.contains("Permission denied"), "{out:?}");
+    assert!(bed.sh(&format!("chmod 644 {path}")).ok());
+    assert_eq!(m.cat(".next"), locked.file("none"));
     m.inbox_becomes(&[]);
 }
 

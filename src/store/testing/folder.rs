@@ -89,6 +89,8 @@ pub struct Folder {
     pub full: bool,
     /// The error of an append, if it fails.
     pub refuses: Option<fn() -> StoreError>,
+    /// The errors of the files that cannot be read.
+    pub unreadable: BTreeMap<u32, fn() -> StoreError>,
     /// True if deliveries fail.
     pub stuck: bool,
     /// Drafts that were prepared, by id, until they are appended.
@@ -162,6 +164,9 @@ impl Folder {
 
     pub(super) fn letter(&self, source: u32) -> Result<&Letter, StoreError> {
         let (_, state) = self.files.get(&source).ok_or(StoreError::Moved)?;
+        if let Some(error) = self.unreadable.get(&source) {
+            return Err(error());
+        }
         state.as_ref().map(|(_, letter)| letter).map_err(|_| StoreError::Moved)
     }
 

@@ -1,6 +1,6 @@
 //! The tree over stores in memory. `shown`: messages and their attachments; `beside`: files that can be written
 //! beside them; `questions`: answers; `receipts`: the states of my messages; `search`; `threads`: their folders; `texts`:
-//! `me/`.
+//! `me/`; `waiting`: `.next`.
 
 mod beside;
 mod questions;
@@ -10,6 +10,7 @@ mod search;
 mod shown;
 mod texts;
 mod threads;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
