@@ -258,6 +258,8 @@ impl FuseAdapter {
         if dir.node.has(NodeTrait::ShowsUnread) && offset == 0 {
             self.tree.note_inbox_lister(ProcessIdentity::from_thread(req.pid()));
         }
+        // The kernel looks the entries up by the number of the folder, which their numbers must not push out.
+        self.tree.inode_number(&dir.node);
         let (mut name, end) = (String::new(), dir.listing.len() as u64 + FIRST);
         for number in offset..end {
             name.clear();

@@ -107,7 +107,6 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use crate::model::locks::{Mutex, RwLock};
-use lru::LruCache;
 
 use crate::index::{Index, MsgIx};
 use crate::link::{HealthBoard, HealthBoards, TakenLogs};
@@ -116,6 +115,7 @@ use crate::outbox::{Outbox, RecipientGroups};
 use crate::search::SearchSettings;
 use listing::ListingCache;
 use message_texts::MessageTexts;
+use node::PathNodes;
 use ordered_messages::OrderedMessages;
 use parts::MessageParts;
 use pending_sent::PendingSent;
@@ -128,8 +128,6 @@ use unique_names::MessageNames;
 
 /// Capacity of a cache with one value.
 const ONE: NonZeroUsize = NonZeroUsize::MIN;
-/// Nodes that are found by the hash of their path. The kernel looks a forgotten one up again by its name.
-const PATHS: usize = 65_536;
 /// Longest time for which a reader of `sent/` waits for messages that were just written.
 const SETTLE: Duration = Duration::from_secs(2);
 
@@ -208,7 +206,7 @@ pub struct Tree {
     /// Number of threads up to the last one whose attributes a program has got.
     threads_exposed: AtomicUsize,
     /// Nodes whose inode number is the hash of a path.
-    path_nodes: Mutex<LruCache<Ino, Node>>,
+    path_nodes: Mutex<PathNodes>,
     inbox_listers: Mutex<InboxListers>,
     /// Messages acknowledged through this tree.
     acknowledged: Mutex<HashSet<MsgIx>>,
@@ -242,8 +240,7 @@ impl Tree {
             listing_cache: ListingCache::default(),
             rewritten: Mutex::default(),
             threads_exposed: AtomicUsize::new(0),
-            // `unbounded`, because a cache with a limit allocates room for all its values at once.
-            path_nodes: Mutex::new(LruCache::unbounded()),
+            path_nodes: Mutex::default(),
             inbox_listers: Mutex::new(InboxListers::default()),
             acknowledged: Mutex::default(),
         };

@@ -4,6 +4,8 @@
 //! a message or thread, a day, or the hash of a path. So numbers are the same after a remount, and finding the
 //! node of a number needs no table that the kernel's lookups would fill, except for hashes of paths.
 
+use lru::LruCache;
+
 use super::Tree;
 use super::table::{ROOT_ENTRIES, ViewKey, on_view};
 use crate::index::stable_hash;
@@ -145,6 +147,33 @@ pub(super) fn inode_day(low: u64) -> Day {
     Day::from_number(low as i64 - DAY_BIAS)
 }
 
+/// The nodes whose inode number is the hash of a path. Files push out no folders, because the kernel looks up names by
+/// the number of their folder as long as a program is in it.
+#[derive(Debug)]
+pub(super) struct PathNodes {
+    pub files: LruCache<Ino, Node>,
+    pub folders: LruCache<Ino, Node>,
+}
+
+impl Default for PathNodes {
+    fn default() -> Self {
+        // `unbounded`, because a cache with a limit allocates room for all its values at once.
+        Self { files: LruCache::unbounded(), folders: LruCache::unbounded() }
+    }
+}
+
+impl PathNodes {
+    /// Files that are known at one moment. The kernel looks a forgotten one up again by its name.
+    pub const FILES: usize = 1 << 16;
+    /// Folders that are known at one moment.
+    pub const FOLDERS: usize = 1 << 18;
+
+    /// Returns the files or the folders, and their largest number.
+    fn of_kind(&mut self, is_dir: bool) -> (&mut LruCache<Ino, Node>, usize) {
+        if is_dir { (&mut self.folders, Self::FOLDERS) } else { (&mut self.files, Self::FILES) }
+    }
+}
+
 impl Tree {
     /// Returns the inode number of a node.
     pub fn inode_number(&self, node: &Node) -> Ino {
@@ -156,8 +185,9 @@ impl Tree {
     /// Returns the node of an inode number.
     pub fn node_by_inode(&self, ino: Ino) -> Option<Node> {
         let (tag, low) = (ino >> TAG_SHIFT, ino & LOW);
-        if tag == InodeTag::Path as u64 || tag == InodeTag::PathDir as u64 {
-            return self.path_nodes.lock().get(&ino).cloned();
+        let is_dir = tag == InodeTag::PathDir as u64;
+        if is_dir || tag == InodeTag::Path as u64 {
+            return self.path_nodes.lock().of_kind(is_dir).0.get(&ino).cloned();
         }
         let entry = ROOT_ENTRIES.iter().find(|entry| tag == 0 && entry.number == low);
         let node = entry.map(|entry| entry.node.clone());
@@ -169,13 +199,14 @@ impl Tree {
         let tag = if node.is_dir() { InodeTag::PathDir } else { InodeTag::Path };
         let number = |hash| make_inode(tag, hash);
         let mut paths = self.path_nodes.lock();
+        let (nodes, most) = paths.of_kind(node.is_dir());
         let mut ino = number(stable_hash(3, parts));
         // Paths can be chosen so that their hashes are equal.
-        while paths.get_or_insert(ino, || node.clone()) != node {
+        while nodes.get_or_insert(ino, || node.clone()) != node {
             ino = number(stable_hash(ino.wrapping_add(1), parts));
         }
-        if paths.len() > super::PATHS {
-            paths.pop_lru();
+        if nodes.len() > most {
+            nodes.pop_lru();
         }
         ino
     }

@@ -61,6 +61,26 @@ fn s198_many_logs() {
     );
 }
 
+/// S1218: a program stays in its folder while seventy thousand files are looked at by path.
+#[test]
+fn s1218_many_files_and_an_open_folder() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    m.py(
+        r"
+top = os.getcwd()
+os.mkdir('outbox/bob.tmp')
+os.chdir('outbox/bob.tmp')
+for n in range(70_000): os.stat(f'{top}/.sent/key={n}')
+assert os.listdir('.') == []
+assert not os.path.exists('body')
+with open('plan.txt', 'w') as f: f.write('kept')
+assert os.listdir('.') == ['plan.txt']
+",
+        &[],
+    );
+}
+
 /// S199: a line of 600 MiB is shown cut, is not held in memory, and hides nothing.
 #[test]
 fn s199_a_huge_line() {

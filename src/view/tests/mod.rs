@@ -1,8 +1,9 @@
 //! The tree over stores in memory. `shown`: messages and their attachments; `beside`: files that can be written
-//! beside them; `questions`: answers; `receipts`: the states of my messages; `search`; `threads`: their folders; `texts`:
-//! `me/`; `waiting`: `.next`.
+//! beside them; `inodes`: inode numbers of paths; `questions`: answers; `receipts`: the states of my messages;
+//! `search`; `threads`: their folders; `texts`: `me/`; `waiting`: `.next`.
 
 mod beside;
+mod inodes;
 mod questions;
 mod receipts;
 #[cfg(feature = "search")]

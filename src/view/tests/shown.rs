@@ -4,7 +4,6 @@ use super::*;
 use crate::view::folder_scope::FolderScope;
 use crate::view::me::MeKey;
 use crate::view::messages::{MessagesKey, file_node, message_of};
-use crate::view::raw::RawKey;
 use crate::view::sidecars::MessageFile;
 use crate::view::table::ViewKey;
 
@@ -454,46 +453,6 @@ fn messages_of_one_time_have_a_name_each_and_the_same_in_every_folder() {
     let text = b.cat(&format!("inbox/{}", names[0]));
     assert_eq!(b.names("inbox"), names[1..]);
     assert_eq!(b.cat(&format!("inbox/{}", names[0])), text);
-}
-
-#[test]
-fn what_is_known_of_paths_is_bounded() {
-    let b = bed(vec![store(Vec::new())]);
-    let draft = |n: usize| Node::draft_for_test(&format!("draft{n}"));
-    let first = b.tree.inode_number(&draft(0));
-    for n in 1..crate::view::PATHS {
-        b.tree.inode_number(&draft(n));
-    }
-    assert_eq!(b.tree.node_by_inode(first), Some(draft(0)), "as many as that are known");
-    let second = b.tree.inode_number(&draft(1));
-    b.tree.inode_number(&draft(crate::view::PATHS));
-    b.tree.inode_number(&draft(crate::view::PATHS + 1));
-    // A node used lately stays; a node that is looked up again has its former number.
-    assert_eq!(
-        (b.tree.node_by_inode(first), b.tree.node_by_inode(second)),
-        (Some(draft(0)), Some(draft(1)))
-    );
-    assert_eq!(b.tree.path_nodes.lock().len(), crate::view::PATHS);
-    assert_eq!(b.tree.inode_number(&draft(2)), b.tree.inode_number(&draft(2)));
-}
-
-#[test]
-fn a_folder_and_a_file_of_one_path_never_have_one_number() {
-    let b = bed(vec![store(Vec::new())]);
-    let folder: Node = ViewKey::Raw(RawKey::Folder(0, "x".into())).into();
-    let file: Node = ViewKey::Raw(RawKey::File(0, "x".into())).into();
-    let of_folder = b.tree.inode_number(&folder);
-    b.tree.path_nodes.lock().clear();
-    let of_file = b.tree.inode_number(&file);
-    assert_ne!(of_folder, of_file);
-    assert_eq!(
-        (b.tree.node_by_inode(of_folder), b.tree.node_by_inode(of_file)),
-        (None, Some(file))
-    );
-    assert_eq!(
-        (b.tree.inode_number(&folder), b.tree.node_by_inode(of_folder)),
-        (of_folder, Some(folder))
-    );
 }
 
 #[test]
