@@ -16,6 +16,7 @@ use super::handles::HandleTable;
 use super::inbox_moves::{self, InboxMoves};
 use super::parked_reads::ParkedReadQueue;
 use super::recent_drafts::RecentDrafts;
+use super::removed_answers::RemovedAnswers;
 use super::walkers::FolderWalkers;
 use crate::view::reader::{ProcessIdentity, program_name, thread_group};
 use crate::view::{
@@ -65,6 +66,7 @@ pub(super) struct AdapterState {
     pub parked_reads: ParkedReadQueue,
     pub inbox_moves: InboxMoves,
     pub recent_drafts: RecentDrafts,
+    removed_answers: RemovedAnswers,
     pub walkers: FolderWalkers,
     /// The number of threads that serve long requests.
     pub long_requests: AtomicUsize,
@@ -86,6 +88,7 @@ impl FuseAdapter {
             cached_listings: Mutex::new(LruCache::new(CACHED_FOLDERS)),
             inbox_moves: InboxMoves::default(),
             recent_drafts: RecentDrafts::default(),
+            removed_answers: RemovedAnswers::default(),
             walkers: FolderWalkers::default(),
             long_requests: AtomicUsize::new(0),
             owner: (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw()),
@@ -177,7 +180,10 @@ impl FuseAdapter {
             self.tree.writer().mark_unread(&from);
             return Ok(Attr { caching: CachePolicy::Volatile, ..self.tree.stat_node(&from)? });
         }
-        let found = self.tree.lookup(&parent, name).and_then(|node| self.tree.stat_node(&node));
+        let found = self.tree.lookup(&parent, name).and_then(|node| {
+            let is_gone = self.removed_answers.is_gone(who, &node);
+            if is_gone { Err(Error::NotFound) } else { self.tree.stat_node(&node) }
+        });
         let found = found.map(|attr| {
             let volatile = may_mean_another(&parent, name);
             if volatile { Attr { caching: CachePolicy::Volatile, ..attr } } else { attr }
@@ -189,6 +195,17 @@ impl FuseAdapter {
             return self.stat_open_node(&draft, None);
         }
         found
+    }
+
+    /// Serves `unlink`.
+    pub fn remove_entry(&self, req: &Request, parent: INodeNo, name: &OsStr) -> Result<(), Error> {
+        let (parent, name) = (self.resolve_inode(parent)?, parse_entry_name(name)?);
+        let found = self.tree.lookup(&parent, name).ok();
+        self.tree.writer().unlink(&parent, name)?;
+        if let Some(answer) = found.filter(|node| node.has(NodeTrait::StaysWhenRemoved)) {
+            self.removed_answers.record_removed(requesting_process(req), &answer);
+        }
+        Ok(())
     }
 
     /// Serves `rename`. A rename that only makes a message unread moves no name.
@@ -241,6 +258,9 @@ impl FuseAdapter {
     ) -> (FileHandle, FopenFlags) {
         if node.has(NodeTrait::GoesWhenClosed) {
             self.recent_drafts.record_opened(access.opener, node);
+        }
+        if access.write && node.has(NodeTrait::StaysWhenRemoved) {
+            self.removed_answers.forget(access.opener, node);
         }
         let how = open_flags(&self.tree, node, &file);
         (self.files.insert(file), how)

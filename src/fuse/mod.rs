@@ -29,6 +29,7 @@ pub mod mountpoint;
 mod notify;
 mod parked_reads;
 mod recent_drafts;
+mod removed_answers;
 mod requests;
 mod root_mount;
 mod walkers;

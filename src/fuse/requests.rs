@@ -152,13 +152,8 @@ impl Filesystem for FuseAdapter {
         self.reply_new_entry(made, reply);
     }
 
-    fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply_empty(
-            run_guarded("unlink", || {
-                self.tree.writer().unlink(&self.resolve_inode(parent)?, parse_entry_name(name)?)
-            }),
-            reply,
-        );
+    fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        reply_empty(run_guarded("unlink", || self.remove_entry(req, parent, name)), reply);
     }
 
     fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {

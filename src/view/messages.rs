@@ -13,8 +13,8 @@ use super::node::{
 };
 use super::parts::FIXED_PARTS;
 use super::replies::{
-    draft_target, explain_missing, find_draft, find_error_note, find_new_target, name_new_draft,
-    open_draft, stat_draft,
+    draft_target, explain_missing, find_answer, find_draft, find_error_note, find_new_target,
+    name_new_draft, open_draft, stat_draft,
 };
 use super::sidecars::{FIXED_MESSAGE, MessageFile};
 use super::table::{NodeAttributes, TreeChanges, View, ViewKey, WRITE_REFUSAL};
@@ -291,6 +291,10 @@ impl View for MessagesView {
         name: &str,
     ) -> Result<Option<Node>, Error> {
         let MessagesKey::Folder(scope) = folder else { return Ok(None) };
+        // A program that removed the answer makes it again.
+        if let Some(answer) = find_answer(tree, *scope, name)? {
+            return Ok(Some(answer));
+        }
         match explain_missing(name) {
             Some(why) => Err(Error::Missing(why.to_owned())),
             None => Ok(name_new_draft(tree, *scope, name).map(Node::from)),
@@ -324,7 +328,8 @@ impl View for MessagesView {
         }
     }
 
-    /// Marks a message of `inbox/` as read, or throws a draft or the note about one away.
+    /// Marks a message of `inbox/` as read, or throws a draft or the note about one away. An answer beside a message is
+    /// empty and stays.
     fn remove(&self, tree: &Tree, folder: &MessagesKey, name: &str) -> Result<bool, Error> {
         let MessagesKey::Folder(scope) = folder else { return Ok(false) };
         let outbox = tree.writable_outbox()?;
@@ -333,6 +338,8 @@ impl View for MessagesView {
             outbox.remove(&name, &target)?;
         } else if let Some(note) = find_error_note(tree, *scope, name) {
             outbox.remove(&note, &DraftTarget::Outbox)?;
+        } else if find_answer(tree, *scope, name)?.is_some() {
+            // `mv` from another file system removes the file before it makes it.
         } else if *scope == FolderScope::Inbox {
             let found = tree.find_message(*scope, name)?.ok_or(Error::NotFound)?;
             let ix = message_of(&found).ok_or_else(|| tree.writer().not_writable_error(&found))?;

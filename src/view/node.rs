@@ -46,6 +46,8 @@ pub enum NodeTrait {
     Editable,
     /// A file whose name goes when it is closed, because its message is sent.
     GoesWhenClosed,
+    /// A file that is there again for other programs after one removed it.
+    StaysWhenRemoved,
     /// A file that the kernel does not cache as it caches others.
     Pages(PagePolicy),
 }

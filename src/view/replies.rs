@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::file::{OpenFile, OpenRequest};
 use super::folder_scope::FolderScope;
 use super::messages::MessagesKey;
-use super::node::Node;
+use super::node::{Node, NodeTrait};
 use super::sidecars::MessageFile;
 use super::table::{NodeAttributes, ViewKey};
 use super::{Error, Tree};
@@ -117,6 +117,19 @@ fn find_written(tree: &Tree, draft: &MessagesKey) -> Option<OutboxEntry> {
 /// Finds the draft of this name, if there is one now.
 pub(super) fn find_draft(tree: &Tree, folder: FolderScope, name: &str) -> Option<MessagesKey> {
     name_new_draft(tree, folder, name).filter(|draft| find_written(tree, draft).is_some())
+}
+
+/// Finds the answer to a message, or to all its recipients, by its name.
+pub(super) fn find_answer(
+    tree: &Tree,
+    folder: FolderScope,
+    name: &str,
+) -> Result<Option<Node>, Error> {
+    if !name.ends_with(".reply") && !name.ends_with(".reply-all") {
+        return Ok(None);
+    }
+    let found = tree.find_message(folder, name)?;
+    Ok(found.filter(|node| node.has(NodeTrait::StaysWhenRemoved)))
 }
 
 /// Returns the node that a draft becomes under a new name: the answer to a message, or a draft. A message, or a file

@@ -67,15 +67,16 @@ impl MessageFile {
 
     /// Returns the properties of the file.
     pub fn traits(&self, place: MessageFolder) -> &'static [NodeTrait] {
-        use NodeTrait::{Editable, FixedFiles, Folder, NeedsOpener, Pages};
+        use NodeTrait::{Editable, FixedFiles, Folder, NeedsOpener, Pages, StaysWhenRemoved};
         match self {
             Self::Text if place == MessageFolder::Inbox => {
                 &[NeedsOpener, Pages(PagePolicy::Bypass)]
             }
             Self::Text => &[Pages(PagePolicy::Keep)],
-            Self::Reply | Self::ReplyAll | Self::Ack | Self::Draft(_) => {
-                &[Editable, Pages(PagePolicy::Bypass)]
+            Self::Reply | Self::ReplyAll => {
+                &[Editable, StaysWhenRemoved, Pages(PagePolicy::Bypass)]
             }
+            Self::Ack | Self::Draft(_) => &[Editable, Pages(PagePolicy::Bypass)],
             Self::Answer => &[NeedsOpener, Pages(PagePolicy::Bypass)],
             Self::Parts => &[Folder, FixedFiles],
             Self::Warning | Self::Part(_) => &[],

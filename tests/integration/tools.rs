@@ -171,6 +171,33 @@ fn s224_editors_write_replies() {
     assert_eq!((m.ls("outbox"), m.ls("inbox")), (Vec::new(), names));
 }
 
+/// S1219: `mv` from another file system and `install` remove a reply before they write it, and send one answer.
+#[test]
+fn s1219_moved_replies() {
+    let (bed, m, recs, names) = mounted_three();
+    let beside = |ending: &str| format!("inbox/{}", names[0].replace(".txt", ending));
+    let reply = beside(".reply");
+    let mut said = Vec::new();
+    for script in [
+        format!("mv ../answer {reply}"),
+        format!("install -m 600 ../answer {reply}"),
+        format!("mv ../answer {}", beside(".reply-all")),
+        format!("mv ../answer archive/{}/{}.reply", recs[0].day(), &recs[0].id[..8]),
+        format!("mv ../answer threads/plan/{}", names[0].replace(".txt", ".reply")),
+    ] {
+        std::fs::write(bed.path("answer"), format!("{script}\n")).unwrap();
+        m.ok(&script);
+        said.push(script);
+        soon("it is sent", || read_log(&bed.store, "bar").len() == said.len());
+    }
+    assert_eq!(bodies(&bed.store, "bar"), said);
+    for r in read_log(&bed.store, "bar") {
+        assert_eq!((member(&r, "to"), member(&r, "re")), ("foo", recs[0].id.as_str()));
+    }
+    m.ok(&format!("rm {reply}; test -e {reply}"));
+    assert_eq!((m.ls("inbox"), read_log(&bed.store, "bar").len()), (names, said.len()));
+}
+
 /// S61, S65: sed -i works on a private draft, and on a refused one.
 #[test]
 fn s61_sed() {

@@ -83,6 +83,26 @@ fn the_writer_hears_why_it_cannot_be_acknowledged() {
 }
 
 #[test]
+fn an_answer_that_was_removed_can_be_made() {
+    let b = bed(vec![store(vec![letter("00000001aaaa", T0, &[])])]);
+    let access = OpenRequest { write: true, opener: 7, ..OpenRequest::default() };
+    for place in ["inbox", &format!("archive/{DAY}"), "threads/00000001aaaa"] {
+        let folder = b.tree.resolve_path(place).unwrap();
+        for stem in [STEM, "00000001"] {
+            for ending in ["reply", "reply-all"] {
+                let name = format!("{stem}.{ending}");
+                b.unlink(place, &name).unwrap_or_else(|e| panic!("{place}/{name}: {e}"));
+                let (made, file) = b.tree.writer().create(&folder, &name, &access).unwrap();
+                assert_eq!(made, b.tree.lookup(&folder, &name).unwrap(), "{place}/{name}");
+                b.tree.release(&file);
+            }
+        }
+        assert!(b.unlink(place, "00000002.reply").is_err());
+    }
+    assert_eq!(b.names("inbox"), [format!("{STEM}.txt")], "the message stays unread");
+}
+
+#[test]
 fn what_asks_for_nothing_has_no_acknowledgement() {
     let mut mine = asking("00000002aaaa", T0 + 1);
     mine.from_me = true;
