@@ -17,8 +17,8 @@ fn next_passes_over_messages_that_cannot_be_read() {
         let text = b.cat(".next");
         assert!(text.contains(id), "{id}: {text}");
     };
-    b.stores[0].folder.lock().unreadable =
-        [(0, denied as fn() -> _), (1, || StoreError::Moved)].into();
+    let unreadable: [(u32, fn() -> StoreError); 2] = [(0, denied), (1, || StoreError::Moved)];
+    b.stores[0].folder.lock().unreadable = unreadable.into();
     takes("00000003aaaa");
     takes("00000004aaaa");
     // Only if no message can be read, the reader hears why.
