@@ -182,7 +182,7 @@ impl WaitView {
         unread.map(|ix| (ix, tables.messages.entry(ix).store())).collect()
     }
 
-    /// Reserves an unread message for one reader and returns its text. Returns `None` if another reader has it or had it.
+    /// Reserves an unread message for one reader and returns its text, or `None` if another reader has it or had it.
     fn claim_text(&self, tree: &Tree, ix: MsgIx) -> Result<Option<Arc<[u8]>>, Error> {
         if !self.try_claim(tree, ix, true) {
             return Ok(None);

@@ -82,7 +82,7 @@ fn s52_thread_reply() {
     assert_eq!(m.ls("threads/plan").len(), 4, "the draft's name is not in the listing");
 }
 
-/// S1216: a save or `mv` onto a message in a thread's folder is EPERM and sends nothing, whichever of its names it takes.
+/// S1216: a save or `mv` onto a message in a thread's folder is EPERM and sends nothing, by each of its names.
 #[test]
 fn s1216_saving_a_message() {
     let (bed, m, recs, names) = mounted_three();
