@@ -13,7 +13,7 @@ use crate::model::Timestamp;
 use crate::model::locks::Mutex;
 use crate::store::fs;
 
-/// Size of the file: one block, so one write replaces it.
+/// Least size of the file: one block, so one write replaces it. Only a long sender or name makes it larger.
 const BLOCK: usize = 2048;
 
 /// A message that was read.
@@ -27,10 +27,11 @@ pub struct RecentRead {
     pub name: String,
 }
 
-/// Returns the messages in the file, the newest first.
+/// Returns the messages in the file, the newest first. The rest of a longer text may follow them, if the process was
+/// killed before it cut the file.
 pub fn load_recent_reads(path: &Path) -> Vec<RecentRead> {
     let text = std::fs::read(path).unwrap_or_default();
-    serde_json::from_slice(&text).unwrap_or_default()
+    Vec::deserialize(&mut serde_json::Deserializer::from_slice(&text)).unwrap_or_default()
 }
 
 /// The file, once a message is read, and its content.
@@ -68,7 +69,9 @@ impl RecentReads {
         all.truncate(2);
         let Ok(mut block) = serde_json::to_vec(all) else { return };
         block.resize(block.len().max(BLOCK), b' ');
-        if let Err(error) = file.write_all_at(&block, 0) {
+        // The file is cut last: until then the new text is whole, and bytes of the old one follow it.
+        let saved = file.write_all_at(&block, 0).and_then(|()| file.set_len(block.len() as u64));
+        if let Err(error) = saved {
             tracing::debug!(%error, "the messages read last cannot be saved");
         }
     }
@@ -97,5 +100,27 @@ mod tests {
         assert_eq!(names(), [("c".into(), 4), ("b".into(), 3)]);
         std::fs::write(&path, "[{\"time\":").unwrap();
         assert_eq!(names(), [], "half of it says nothing");
+    }
+
+    #[test]
+    fn s1220_a_long_sender_leaves_nothing_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("read-last");
+        let lately = RecentReads::new(path.clone());
+        let note = |time, from: &str, name: &str| {
+            lately.record_read(RecentRead { time, from: from.into(), name: name.into() });
+        };
+        let names = || load_recent_reads(&path).into_iter().map(|r| r.name).collect::<Vec<_>>();
+        note(1, &"x".repeat(3000), "long");
+        let long = std::fs::read(&path).unwrap();
+        assert!(long.len() > BLOCK && names() == ["long"]);
+        note(2, "bob", "b");
+        note(3, "bob", "c");
+        assert_eq!(names(), ["c", "b"]);
+        let short = std::fs::read(&path).unwrap();
+        assert_eq!(short.len(), BLOCK);
+        // A kill before the cut leaves the end of the longer text.
+        std::fs::write(&path, [&short, &long[BLOCK..]].concat()).unwrap();
+        assert_eq!(names(), ["c", "b"]);
     }
 }

@@ -159,3 +159,21 @@ fn s807_a_program_that_does_not_read_all() {
     std::thread::sleep(Duration::from_secs(6));
     assert_eq!(fs::read_to_string(&log).unwrap(), "run\n");
 }
+
+/// S1220: after a message with a very long sender was read, `msgfs reply` without a name answers what is read later.
+#[test]
+fn s1220_a_long_sender() {
+    let (bed, _place, m) = with("", |place| {
+        let long = format!("{}@example.org", "x".repeat(3000));
+        place.deliver("anna/new/1.h", &mail(1, "").replace("bob@example.org", &long));
+        for n in 2..=3 {
+            let text = mail(n, "").replace("bob@example.org", "bob@localhost");
+            place.deliver(&format!("anna/new/{n}.h"), &text);
+        }
+    });
+    for n in 1..=3 {
+        assert!(m.ok(&format!("cat inbox/*17420{n}*")).contains(&format!("text {n}")));
+    }
+    let out = bed.msgfs_out(&["reply", "--me", "anna", "fine"]);
+    assert!(out.ok() && out.stderr.contains("replied to bob@localhost"), "{out:?}");
+}
