@@ -1,12 +1,13 @@
 //! The hits of a search: read, cut around their match, and printed as lines or as data.
 
+use std::cmp::Ordering;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
 use super::{Tree, names};
-use crate::index::MsgIx;
-use crate::model::{plain_id, plain_thread_id, sanitize_line};
+use crate::index::{IndexTables, MsgIx};
+use crate::model::{Timestamp, plain_id, plain_thread_id, sanitize_line};
 use crate::search::MatchFinder;
 
 /// The longest line of `hits.txt`, in characters.
@@ -213,4 +214,38 @@ pub(super) fn format_report(report: &SearchReport) -> String {
         Ok(text) => text + "\n",
         Err(e) => panic!("a report is texts and numbers only, but it cannot be printed: {e}"),
     }
+}
+
+/// A hit with the time in its name.
+type TimedHit = (Timestamp, MsgIx);
+
+fn time_hits(tables: &IndexTables, hits: &[MsgIx]) -> Vec<TimedHit> {
+    hits.iter().map(|ix| (tables.messages.name_time(tables.messages.entry(*ix)), *ix)).collect()
+}
+
+/// Compares hits in listing order.
+fn compare_timed(tables: &IndexTables, a: &TimedHit, b: &TimedHit) -> Ordering {
+    a.0.cmp(&b.0).then_with(|| tables.messages.compare_order(a.1, b.1))
+}
+
+/// Returns hits in listing order.
+pub(super) fn sort_hits(tables: &IndexTables, hits: &[MsgIx]) -> Vec<MsgIx> {
+    sort_timed(tables, time_hits(tables, hits))
+}
+
+fn sort_timed(tables: &IndexTables, mut hits: Vec<TimedHit>) -> Vec<MsgIx> {
+    hits.sort_by(|a, b| compare_timed(tables, a, b));
+    hits.into_iter().map(|(_, ix)| ix).collect()
+}
+
+/// Returns the newest of some hits, newest first.
+pub(super) fn newest_hits(tables: &IndexTables, hits: &[MsgIx], most: usize) -> Vec<MsgIx> {
+    let mut hits = time_hits(tables, hits);
+    if let Some(older) = hits.len().checked_sub(most).filter(|older| *older > 0) {
+        hits.select_nth_unstable_by(older, |a, b| compare_timed(tables, a, b));
+        hits.drain(..older);
+    }
+    let mut newest = sort_timed(tables, hits);
+    newest.reverse();
+    newest
 }

@@ -5,7 +5,6 @@
 //! because a folder has one place. `.search` has the progress of the first index: two numbers. `msgfs search` reads
 //! `.hits=N`, which is not listed: the newest N hits as JSON.
 
-use std::cmp::Ordering;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, OnceLock};
 
@@ -17,14 +16,14 @@ use super::file::{OpenFile, OpenRequest};
 use super::folder_scope::{FolderScope, MessageFolder};
 use super::hits::{
     LINE, READ_TOGETHER, REPORT_LINE, ReadHit, SearchReport, describe_hits, format_hits,
-    format_report,
+    format_report, newest_hits, sort_hits,
 };
 use super::listing::Listing;
 use super::messages::{MessagesKey, file_node};
 use super::names;
 use super::node::{Ino, Node, NodeTrait, PagePolicy};
 use super::pending_hits::{PendingHit, drop_indexed, find_pending, merge_hits};
-use super::sidecars::MessageFile;
+use super::sidecars::{MessageFile, split_ending};
 use super::table::{NodeAttributes, View, ViewKey};
 use super::{CachePolicy, Error, Tree};
 use crate::index::{IndexTables, MsgIx};
@@ -100,7 +99,7 @@ struct SearchResult {
 impl SearchResult {
     /// Returns the hits in listing order.
     fn sorted(&self, tables: &IndexTables) -> &[MsgIx] {
-        self.sorted.get_or_init(|| sort_timed(tables, time_hits(tables, &self.hits)))
+        self.sorted.get_or_init(|| sort_hits(tables, &self.hits))
     }
 }
 
@@ -246,8 +245,11 @@ impl SearchView {
         if let Some((_, node)) = waiting.find(|(entry, _)| entry == file) {
             return Ok(Some(node));
         }
-        let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem);
-        for ix in find_candidates(tree, &result, stem) {
+        let candidates = find_candidates(tree, &result, file);
+        if candidates.is_empty() {
+            note_unknown_id(tree, &result, file);
+        }
+        for ix in candidates {
             let scope = {
                 let tables = tree.index.read();
                 FolderScope::of_message(&tables, place_of(tree, &tables, ix), ix)
@@ -451,48 +453,30 @@ fn place_of(tree: &Tree, tables: &IndexTables, ix: MsgIx) -> MessageFolder {
     }
 }
 
-/// A hit with the time in its name.
-type TimedHit = (Timestamp, MsgIx);
-
-fn time_hits(tables: &IndexTables, hits: &[MsgIx]) -> Vec<TimedHit> {
-    hits.iter().map(|ix| (tables.messages.name_time(tables.messages.entry(*ix)), *ix)).collect()
-}
-
-/// Compares hits in listing order.
-fn compare_timed(tables: &IndexTables, a: &TimedHit, b: &TimedHit) -> Ordering {
-    a.0.cmp(&b.0).then_with(|| tables.messages.compare_order(a.1, b.1))
-}
-
-fn sort_timed(tables: &IndexTables, mut hits: Vec<TimedHit>) -> Vec<MsgIx> {
-    hits.sort_by(|a, b| compare_timed(tables, a, b));
-    hits.into_iter().map(|(_, ix)| ix).collect()
-}
-
-/// Returns the newest of some hits, newest first.
-fn newest_hits(tables: &IndexTables, hits: &[MsgIx], most: usize) -> Vec<MsgIx> {
-    let mut hits = time_hits(tables, hits);
-    if let Some(older) = hits.len().checked_sub(most).filter(|older| *older > 0) {
-        hits.select_nth_unstable_by(older, |a, b| compare_timed(tables, a, b));
-        hits.drain(..older);
-    }
-    let mut newest = sort_timed(tables, hits);
-    newest.reverse();
-    newest
-}
-
-/// Returns the hits that a name without its ending may mean.
-fn find_candidates(tree: &Tree, result: &SearchResult, stem: &str) -> Vec<MsgIx> {
+/// Returns the hits that the name of a file may mean. Its last dot begins an ending, or belongs to an id.
+fn find_candidates(tree: &Tree, result: &SearchResult, file: &str) -> Vec<MsgIx> {
     let tables = tree.index.read();
     let hits = result.sorted(&tables);
-    let Some(time) = names::parse_name_time(stem) else {
+    let Some(time) = names::parse_name_time(file) else {
         let lies = |ix: &MsgIx| {
             hits.binary_search_by(|hit| tables.messages.compare_order(*hit, *ix)).is_ok()
         };
-        return tree.names.find_by_id(&tables, stem, lies).into_iter().collect();
+        let stem = file.rsplit_once('.').map(|(stem, _)| stem);
+        let ids = stem.into_iter().chain([file]);
+        return ids.filter_map(|id| tree.names.find_by_id(&tables, id, lies)).collect();
     };
     let time_of = |ix: &MsgIx| tables.messages.name_time(tables.messages.entry(*ix));
     let from = hits.partition_point(|ix| time_of(ix) < time);
     hits.iter().skip(from).take_while(|ix| time_of(ix) == time).copied().collect()
+}
+
+/// Notes the id in the name of a file that stands for no hit, or for several.
+fn note_unknown_id(tree: &Tree, result: &SearchResult, file: &str) {
+    let id = split_ending(file).map_or(file, |(stem, _)| stem);
+    tree.last_unknown_id.note(id, |limit| {
+        let newest = newest_hits(&tree.index.read(), &result.hits, limit);
+        tree.names.ids_and_names(newest)
+    });
 }
 
 fn list_result(tree: &Tree, name: &Arc<str>, result: &SearchResult) -> Listing {

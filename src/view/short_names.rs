@@ -5,10 +5,8 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::folder_scope::FolderScope;
 use super::names;
 use super::node::{Node, NodeTrait};
-use super::unique_names::MessageNames;
 use crate::index::{IndexTables, MsgIx};
 use crate::model::locks::Mutex;
 use crate::model::{Timestamp, find_nearest};
@@ -37,13 +35,14 @@ impl LastUnknownId {
         self.0.lock().clone()
     }
 
-    /// Records an id that was requested and stands for no message of the folder, or for several.
-    pub fn note(&self, names: &MessageNames, folder: FolderScope, id: &str) {
+    /// Records an id that was requested and stands for no message of a folder, or for several. `list` returns at most
+    /// so many messages that came last in the folder, each with its short id and its name.
+    pub fn note(&self, id: &str, list: impl FnOnce(usize) -> Vec<(String, String)>) {
         let is_hex = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
         let Some(short) = id.get(..8).filter(|_| id.len() <= 64 && id.bytes().all(is_hex)) else {
             return;
         };
-        let named = names.recent_names(folder, LOOKED_AT);
+        let named = list(LOOKED_AT);
         let same: Vec<&str> =
             named.iter().filter(|(id, _)| id == short).map(|(_, name)| name.as_str()).collect();
         if let ([_], true) = (&same[..], id == short) {

@@ -133,6 +133,12 @@ impl MessageFile {
     }
 }
 
+/// Splits the name of a message or of a file beside one from its ending. Returns `None` if it has none of these
+/// endings: a dot may belong to an id.
+pub(super) fn split_ending(name: &str) -> Option<(&str, &str)> {
+    name.rsplit_once('.').filter(|(_, ending)| ENDINGS.contains(ending))
+}
+
 impl Tree {
     /// Finds a message, a file beside one, or a draft in a thread's folder, by its name in a folder.
     pub(super) fn find_message(
@@ -140,7 +146,7 @@ impl Tree {
         parent: FolderScope,
         name: &str,
     ) -> Result<Option<Node>, Error> {
-        let named = name.rsplit_once('.').filter(|(_, ending)| ENDINGS.contains(ending));
+        let named = split_ending(name);
         let indexed = || named.map_or(Ok(None), |named| self.find_indexed(parent, named));
         if let Some(found) = indexed()? {
             return Ok(Some(found));
@@ -162,7 +168,7 @@ impl Tree {
         });
         if found.is_none() {
             let id = named.map_or(name, |(stem, _)| stem);
-            self.last_unknown_id.note(&self.names, parent, id);
+            self.last_unknown_id.note(id, |limit| self.names.recent_names(parent, limit));
         }
         Ok(found)
     }

@@ -95,6 +95,21 @@ fn the_entries_are_the_files_of_the_archive() {
 }
 
 #[test]
+fn an_id_has_a_dot_and_a_wrong_one_is_noted() {
+    let all = vec![about("1234.5678@x.org", T0, "", "parser"), about("00000002", T0 + 1, "", "no")];
+    let (bed, _) = searching(all, true);
+    for name in ["1234.5678@x.org", "1234.5678@x.org.txt"] {
+        assert!(bed.cat(&format!("search/parser/{name}")).contains("parser"), "{name}");
+    }
+    assert_eq!(bed.tree.last_unknown_id.get(), None);
+    // A message that is no hit is not in the folder.
+    for (name, id) in [("deadbeef", "deadbeef"), ("00000002.txt", "00000002")] {
+        assert_eq!(bed.errno(&format!("search/parser/{name}")), libc::ENOENT);
+        assert_eq!(bed.tree.last_unknown_id.get().map(|unknown| unknown.id), Some(id.into()));
+    }
+}
+
+#[test]
 fn hits_are_listed_newest_first() {
     let (bed, _) = searching(letters(), true);
     assert_eq!(

@@ -177,3 +177,23 @@ fn s1220_a_long_sender() {
     let out = bed.msgfs_out(&["reply", "--me", "anna", "fine"]);
     assert!(out.ok() && out.stderr.contains("replied to bob@localhost"), "{out:?}");
 }
+
+/// S1221: in a folder of `search/`, a whole id with a dot opens its message, and a wrong id is shown in `status.txt`.
+#[test]
+fn s1221_ids_in_search() {
+    let (_bed, _place, m) = with("", |place| {
+        place.deliver("anna/new/1.h", &mail(1, "").replace("<m1@", "<1234.5678@"));
+    });
+    let text = m.cat("archive/2026-04-24/1234.5678@example.org");
+    assert!(text.ends_with("text 1\n"), "{text}");
+    for name in ["1234.5678@example.org", "1234.5678@example.org.txt"] {
+        assert_eq!(m.cat(&format!("search/text/{name}")), text, "{name}");
+    }
+    assert!(!m.cat("status.txt").contains("last unknown id:"));
+    for (name, id) in [("deadbeef", "deadbeef"), ("0badcafe.reply", "0badcafe")] {
+        let out = m.sh(&format!("cat search/text/{name}"));
+        assert!(!out.ok() && out.stderr.contains("No such file"), "{out:?}");
+        let status = m.cat("status.txt");
+        assert!(status.contains(&format!("last unknown id: {id} (")), "{status}");
+    }
+}
