@@ -102,6 +102,8 @@ pub(super) struct ComposeFolders {
     durability: Durability,
     state: Mutex<ComposeState>,
     changed: Condvar,
+    /// The time of the last change in any folder, when somebody last looked.
+    newest: Mutex<Option<Timestamp>>,
 }
 
 fn save_error(error: io::Error) -> OutboxError {
@@ -174,8 +176,9 @@ impl ComposeFolders {
             file.id = id;
         }
         state.next = state.next.max(id);
+        let newest = Mutex::new(state.all.values().map(|folder| folder.time).max());
         let state = Mutex::with_level(LockLevel::Composing, state);
-        Ok(Self { dir, durability, state, changed: Condvar::default() })
+        Ok(Self { dir, durability, state, changed: Condvar::default(), newest })
     }
 
     /// Changes a folder that is not being sent, and wakes the threads that wait for it.
@@ -206,6 +209,15 @@ impl ComposeFolders {
 
     pub fn names(&self) -> Vec<String> {
         self.state.lock().all.keys().cloned().collect()
+    }
+
+    /// Returns the time of the last change in any folder; the one before while a text is being saved, because a look at
+    /// `outbox/` does not wait for the disk.
+    pub fn newest_time(&self) -> Option<Timestamp> {
+        let Some(state) = self.state.try_lock() else { return *self.newest.lock() };
+        let newest = state.all.values().map(|folder| folder.time).max();
+        *self.newest.lock() = newest;
+        newest
     }
 
     pub fn folder_time(&self, name: &str) -> Option<Timestamp> {

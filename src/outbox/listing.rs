@@ -73,7 +73,8 @@ impl Outbox {
         let kept = shelf.iter().filter(|(_, kept)| kept.is_shown()).map(|(_, kept)| kept.time);
         let newest = newest.max(kept.max());
         drop(shelf);
-        newest.max(self.folder_notes.lock().values().map(|(_, time)| *time).max())
+        let notes = self.folder_notes.lock().values().map(|(_, time)| *time).max();
+        newest.max(notes).max(self.folders.newest_time())
     }
 
     /// Returns one entry of `outbox/`.

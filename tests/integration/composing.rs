@@ -1,6 +1,7 @@
 //! Composing folders: a message and its files, put together in any order.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
 use crate::agentazall::with;
@@ -216,4 +217,23 @@ fn s387_too_large_at_the_write() {
     m.ok("rm outbox/alice/big outbox/alice/other; echo fits > outbox/alice/small");
     soon("it is delivered", || home.list("alice", "inbox").len() == 1);
     soon("nothing stays", || m.ls("outbox").is_empty());
+}
+
+/// S1223: the mtime of `outbox/` is that of a composing folder, if nothing there is newer.
+#[test]
+fn s1223_time_of_the_outbox() {
+    let (_bed, _tree, m) = mounted();
+    let mtime = |path: &str| {
+        let found = fs::metadata(m.path(path)).unwrap();
+        (found.mtime(), found.mtime_nsec())
+    };
+    m.ok("mkdir outbox/bob@localhost");
+    let made = mtime("outbox/bob@localhost");
+    assert!(made.0 > samp::T0, "{made:?}");
+    soon("it counts", || mtime("outbox") == made);
+    m.ok("echo a > outbox/bob@localhost/a");
+    soon("its files count", || {
+        let changed = mtime("outbox/bob@localhost");
+        changed > made && mtime("outbox") == changed
+    });
 }
