@@ -291,7 +291,9 @@ impl ScanApplier<'_> {
         tables.messages.entry_mut(ix).set_rejected(false);
         // It may have been there before.
         let changed = self.is_text_changed(tables, ix, found);
-        tables.trust.note_stripped(&tables.messages, ix, found.claim.is_none() && !changed);
+        if !changed {
+            tables.trust.note_stripped(&tables.messages, ix, found.claim.is_none());
+        }
         if found.claim.is_none() && !changed && judge.unsigned == Unsigned::Accept {
             tables.trust.note_unsigned(&mut tables.messages, ix);
             return;
@@ -308,6 +310,9 @@ impl ScanApplier<'_> {
                 tables.trust.note_unvouched(ix, false);
                 tables.threads.queue_relink(&tables.messages, ix);
                 self.reject_message(tables, found, reason, Some(ix));
+                if changed {
+                    tables.trust.note_changed_text(&tables.messages, ix);
+                }
             }
         }
     }
@@ -370,6 +375,9 @@ impl ScanApplier<'_> {
                 }
                 tables.trust.remove_rejects(|_, r| r.message == Some(ix));
                 self.reject_message(tables, found, reason, Some(ix));
+                if changed {
+                    tables.trust.note_changed_text(&tables.messages, ix);
+                }
                 false
             }
         }

@@ -227,6 +227,40 @@ fn s316_old_signatures_outlive_the_mark() {
     soon("refused", || m.ls("rejected").len() == 1);
 }
 
+/// S1205: text that was changed after it was verified stays rejected when the keys of another sender change, also
+/// after a remount.
+#[test]
+fn s1205_changed_text_stays_rejected() {
+    let bed = Bed::new();
+    let rec = samp::Rec::new("foo", "bar", "t", "pay 10", T0);
+    samp::append_signed(&bed.store, &key(1), &rec);
+    let carol = |n: u8| {
+        let mail = samp::Rec::new("carol", "bar", "t", &format!("mail {n}"), T0 + i64::from(n));
+        samp::append_signed(&bed.store, &key(n), &mail);
+    };
+    carol(2);
+    let mut m = bed.mount("bar");
+    assert_eq!((m.ls("inbox").len(), m.ls("rejected").len()), (2, 0));
+    let changed = samp::Rec { body: "pay 9999".to_owned(), ..rec };
+    let aside = bed.path("aside");
+    fs::write(&aside, changed.line()).unwrap();
+    fs::rename(&aside, samp::log(&bed.store, "foo")).unwrap();
+    soon("refused", || m.ls("rejected").len() == 1);
+    for n in [3, 4] {
+        carol(n);
+        soon("another key is refused", || m.ls("rejected").len() == 2);
+        let out = bed.msgfs_out(&["--me", "bar", "key", "trust", "carol"]);
+        assert!(out.ok(), "{out:?}");
+        // Her mail shows that the messages are judged again.
+        soon("it is trusted", || m.ok("cat archive/*/*.txt").contains(&format!("mail {n}")));
+        m.umount();
+        m = bed.mount("bar");
+        let why = shown::one_rejected(&m);
+        assert!(why.contains("changed after it was verified"), "{n} {why}");
+        assert!(!m.ok("cat archive/*/*.txt").contains("9999"), "{n}");
+    }
+}
+
 /// S1171: an unsigned message that only says it is from me is refused like that of anybody. In my own log it is mine.
 #[test]
 fn s1171_unsigned_in_a_conflict_copy_of_my_log() {

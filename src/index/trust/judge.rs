@@ -247,6 +247,9 @@ impl Index {
         if state(tables.messages.entry(ix)) != state(&entry) || entry.is_gone() {
             return;
         }
+        if tables.trust.is_changed_text(&tables.messages, ix) {
+            return;
+        }
         let decision = self.trust_judge(entry.store()).judge_message(TrustQuery {
             from: tables.messages.sender(&entry),
             id: &tables.messages.id(&entry),

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::TrustTable;
 use crate::index::intern::{IDENTITY_MASK, stable_hash};
-use crate::index::messages::MessageTable;
+use crate::index::messages::{IndexEntry, MessageTable};
 use crate::index::position::MsgIx;
 use crate::index::source::SourceId;
 use crate::store::Rejection;
@@ -27,6 +27,8 @@ pub struct Reject {
     pub time_ms: i64,
     /// True if it may still become a message.
     pub(in crate::index) incomplete: bool,
+    /// True if the message was changed after it was verified. No key makes such a message valid.
+    is_changed: bool,
     /// The message, if it could be parsed as one.
     pub message: Option<MsgIx>,
     /// Identity behind its inode number.
@@ -75,6 +77,7 @@ impl TrustTable {
             len: rejected.at.len,
             time_ms: rejected.time.millis(),
             incomplete: rejected.incomplete,
+            is_changed: false,
             message,
             identity,
         };
@@ -84,6 +87,19 @@ impl TrustTable {
         {
             self.reject_of.remove(&before.identity);
         }
+    }
+
+    /// Records that a rejected message was changed after it was verified.
+    pub(in crate::index) fn note_changed_text(&mut self, messages: &MessageTable, ix: MsgIx) {
+        if let Some(reject) = self.rejects.get_mut(&key_of(messages.entry(ix))) {
+            reject.is_changed = true;
+        }
+    }
+
+    /// Returns true if a message is rejected because it was changed after it was verified.
+    pub(super) fn is_changed_text(&self, messages: &MessageTable, ix: MsgIx) -> bool {
+        let reject = self.rejects.get(&key_of(messages.entry(ix)));
+        reject.is_some_and(|reject| reject.is_changed && reject.message == Some(ix))
     }
 
     pub(in crate::index) fn remove_rejects(&mut self, drop: impl Fn(&RejectKey, &Reject) -> bool) {
@@ -96,4 +112,9 @@ impl TrustTable {
             }
         }
     }
+}
+
+/// Returns the key of the rejection of a message.
+fn key_of(entry: &IndexEntry) -> RejectKey {
+    (entry.source(), entry.location().offset)
 }
