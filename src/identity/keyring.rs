@@ -24,6 +24,7 @@
 
 mod error;
 mod rejection_text;
+mod reviews;
 
 pub use error::KeyringError;
 pub use rejection_text::describe_other_own_key;
@@ -144,9 +145,11 @@ struct KeyringState {
     /// The stamp of the file when it was last read or written; `None` if there was no file.
     stamp: Option<Stamp>,
     /// Addresses that got their first key and were not reported yet.
-    first_uses: Vec<String>,
+    first_uses: BTreeSet<String>,
     /// Addresses whose keys were trusted or forgotten since the last question.
     changed_addresses: BTreeSet<String>,
+    /// Addresses whose messages are being judged again, with the number of such reviews.
+    under_review: BTreeMap<String, usize>,
     /// The reason why the file could not be read again.
     fault: Option<String>,
 }
@@ -255,7 +258,7 @@ impl Keyring {
         }
         let owner = state.find_other_owner(&key, from).filter(|_| scope == SignatureScope::Renamed);
         if trusted.is_empty() && owner.is_none() {
-            state.first_uses.push(from.to_owned());
+            state.first_uses.insert(from.to_owned());
             return state.pin_first_key(from, message.store, key, now);
         }
         state.record_refused_key(from, key, now);
@@ -270,11 +273,6 @@ impl Keyring {
         let state = self.state.lock();
         let held = state.document.forgotten_messages.get(message.from);
         held.is_some_and(|held| held.contains(&message.digest()))
-    }
-
-    /// Returns the addresses that got their first key since the last call.
-    pub fn take_first_uses(&self) -> Vec<String> {
-        std::mem::take(&mut self.state.lock().first_uses)
     }
 
     /// Returns the keys trusted for an address, the one trusted last at the end.
@@ -296,20 +294,6 @@ impl Keyring {
     /// Returns true if any key is pinned for the address.
     pub fn is_pinned(&self, address: &str) -> bool {
         self.state.lock().trusted.contains_key(address)
-    }
-
-    /// Returns the addresses whose keys any process trusted or forgot since the last call. The caller judges their
-    /// signatures again.
-    pub fn take_changed_addresses(&self) -> BTreeSet<String> {
-        std::mem::take(&mut self.state.lock().changed_addresses)
-    }
-
-    /// Has [`Keyring::take_changed_addresses`] name every address whose hash differs from `before`, an earlier
-    /// [`Keyring::trust_hashes`].
-    pub fn note_changes_since(&self, before: &BTreeMap<String, u64>) {
-        let state = &mut *self.state.lock();
-        let now = state.trust_hashes();
-        state.changed_addresses.extend(diff_names(before, &now));
     }
 
     /// Returns, by address, a hash of all that decides about its signatures: its keys, and its messages that were there

@@ -477,7 +477,7 @@ impl Index {
             &tables,
             &stores,
             marks.checkpoint(),
-            self.keyring.trust_hashes(),
+            self.keyring.reviewed_hashes(),
         );
         if let Err(e) = &result {
             tracing::warn!(path = %self.settings.snapshot.display(), error = %e, "the index was not saved");

@@ -71,7 +71,7 @@ pub(super) struct SnapshotHeader {
     /// The part of the file of marks that is applied to the entries.
     marks: MarkCheckpoint,
     /// The trust at the time of the decisions
-    /// ([`Keyring::trust_hashes`](crate::identity::Keyring::trust_hashes)).
+    /// ([`Keyring::reviewed_hashes`](crate::identity::Keyring::reviewed_hashes)).
     trust: BTreeMap<String, u64>,
     /// A list, because JSON allows only texts as keys of a map.
     pub rejects: Vec<(RejectKey, Reject)>,

@@ -138,12 +138,13 @@ impl Index {
             trust.rejects().filter_map(|(_, r)| r.message).chain(theirs).collect()
         };
         self.rejudge_messages(candidates);
+        self.keyring.finish_review(&changed);
     }
 
     /// Judges messages again whose senders just got their first key and that waited for it. The verdict on a
     /// message must not depend on the order of arrival.
     pub(in crate::index) fn judge_first_uses(&self) {
-        let pinned: BTreeSet<String> = self.keyring.take_first_uses().into_iter().collect();
+        let pinned = self.keyring.take_first_uses();
         if pinned.is_empty() {
             return;
         }
@@ -162,6 +163,7 @@ impl Index {
         };
         self.queue_key_review(&pinned);
         self.rejudge_messages(waited);
+        self.keyring.finish_review(&pinned);
     }
 
     fn queue_key_review(&self, addresses: &BTreeSet<String>) {
