@@ -316,7 +316,11 @@ impl Index {
         }
         self.publish_changes(&changes);
         self.judge_first_uses();
-        self.store_failure(number).map_or(Ok(()), Err)
+        let failure = self.store_failure(number);
+        if failure.is_none() {
+            self.rejudge_unreviewed(number);
+        }
+        failure.map_or(Ok(()), Err)
     }
 
     /// Scans a store as [`Index::refresh_store`] does, if it has changes that no scan has read, or if its last
@@ -477,7 +481,7 @@ impl Index {
             &tables,
             &stores,
             marks.checkpoint(),
-            self.keyring.reviewed_hashes(),
+            self.keyring.reviewed_hashes(tables.trust.unreviewed_senders(&tables.messages)),
         );
         if let Err(e) = &result {
             tracing::warn!(path = %self.settings.snapshot.display(), error = %e, "the index was not saved");

@@ -44,15 +44,15 @@ impl Keyring {
     }
 
     /// Returns the [`Keyring::trust_hashes`] that the verdicts on all messages reflect. Each address that waits for a
-    /// review has another hash, so that [`Keyring::note_changes_since`] finds a difference.
-    pub fn reviewed_hashes(&self) -> BTreeMap<String, u64> {
+    /// review, and each in `waiting`, has another hash, so that [`Keyring::note_changes_since`] finds a difference.
+    pub fn reviewed_hashes(&self, mut waiting: BTreeSet<String>) -> BTreeMap<String, u64> {
         let state = self.state.lock();
         let mut hashes = state.trust_hashes();
         let taken = state.under_review.keys();
-        let waiting: BTreeSet<&String> =
-            state.changed_addresses.iter().chain(&state.first_uses).chain(taken).collect();
+        waiting
+            .extend(state.changed_addresses.iter().chain(&state.first_uses).chain(taken).cloned());
         for address in waiting {
-            let hash = hashes.entry(address.clone()).or_default();
+            let hash = hashes.entry(address).or_default();
             *hash = !*hash;
         }
         hashes

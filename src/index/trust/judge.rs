@@ -166,6 +166,18 @@ impl Index {
         self.keyring.finish_review(&pinned);
     }
 
+    /// Judges the messages of a store again that a review could not read.
+    pub(in crate::index) fn rejudge_unreviewed(&self, number: usize) {
+        let waiting: Vec<MsgIx> = {
+            let IndexTables { messages, trust, .. } = &*self.tables.read();
+            let is_there = |ix: &MsgIx| messages.entry(*ix).store() == number;
+            trust.unreviewed.iter().copied().filter(is_there).collect()
+        };
+        if !waiting.is_empty() {
+            self.rejudge_messages(waiting);
+        }
+    }
+
     fn queue_key_review(&self, addresses: &BTreeSet<String>) {
         let IndexTables { messages, trust, .. } = &mut *self.tables.write();
         trust.queue_key_review(messages, addresses);
@@ -225,31 +237,34 @@ impl Index {
     }
 
     fn rejudge_message(&self, ix: MsgIx, changes: &mut IndexChanges) {
-        let (entry, is_unvouched) = {
-            let tables = self.tables.read();
-            (*tables.messages.entry(ix), tables.trust.unvouched.contains(&ix))
+        let (entry, is_unvouched, was_unreviewed) = {
+            let IndexTables { messages, trust, .. } = &*self.tables.read();
+            (*messages.entry(ix), trust.unvouched.contains(&ix), trust.unreviewed.contains(&ix))
         };
-        if entry.is_unsigned()
-            && !is_unvouched
-            && entry.is_live()
-            && self.settings.unsigned != Unsigned::Known
-        {
+        let is_plain = entry.is_unsigned() && !is_unvouched && entry.is_live();
+        if entry.is_gone() || is_plain && self.settings.unsigned != Unsigned::Known {
+            if was_unreviewed {
+                self.tables.write().trust.note_unreviewed(ix, false);
+            }
             return;
         }
         let store = self.store_of(&entry);
         let dependent = store.facets().upkeep.filter(|upkeep| upkeep.depends_on_trust());
         // The store gets the decisions of scans after the tables are unlocked, and the last one counts there.
         let _turn = dependent.and(self.scanning.get(entry.store())).map(Mutex::lock);
-        let Ok(record) = store.read_record(&entry.location()) else { return };
+        let Ok(record) = store.read_record(&entry.location()) else {
+            self.tables.write().trust.note_unreviewed(ix, true);
+            return;
+        };
         let path = store.source_path(entry.location().source).unwrap_or_default();
         let mut tables = self.tables.write();
+        tables.trust.note_unreviewed(ix, false);
         let refused = entry.is_rejected();
         // The record was read without a lock. Meanwhile the message may have been judged, or its file replaced.
         let state = |e: &IndexEntry| (e.location(), e.is_rejected(), e.signature());
-        if state(tables.messages.entry(ix)) != state(&entry) || entry.is_gone() {
-            return;
-        }
-        if tables.trust.is_changed_text(&tables.messages, ix) {
+        let now = tables.messages.entry(ix);
+        let is_stale = state(now) != state(&entry) || now.is_gone();
+        if is_stale || tables.trust.is_changed_text(&tables.messages, ix) {
             return;
         }
         let decision = self.trust_judge(entry.store()).judge_message(TrustQuery {

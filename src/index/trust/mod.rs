@@ -44,6 +44,8 @@ pub struct TrustTable {
     stripped: HashMap<MsgIx, u32>,
     /// Hashes of the text of verified messages, in logs that may be rewritten.
     texts: HashMap<MsgIx, u64>,
+    /// Messages that a review could not read. They are judged after the next scan of their store.
+    unreviewed: BTreeSet<MsgIx>,
     /// Changes that may concern missing signatures.
     signing_changes: SigningChanges,
     /// The unsigned messages that were there before keys were pinned.
@@ -176,6 +178,21 @@ impl TrustTable {
         } else {
             self.unvouched.remove(&ix);
         }
+    }
+
+    /// Sets whether a review could not read a message.
+    fn note_unreviewed(&mut self, ix: MsgIx, unreviewed: bool) {
+        if unreviewed {
+            self.unreviewed.insert(ix);
+        } else {
+            self.unreviewed.remove(&ix);
+        }
+    }
+
+    /// Returns the senders of the messages that a review could not read.
+    pub(super) fn unreviewed_senders(&self, messages: &MessageTable) -> BTreeSet<String> {
+        let entries = self.unreviewed.iter().map(|ix| messages.entry(*ix));
+        entries.map(|entry| messages.sender(entry).to_owned()).collect()
     }
 
     /// Stores the hash of the text of a verified message.

@@ -1,7 +1,8 @@
 //! The folder of a [store in memory](super::Memory), as all processes see it.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use crate::model::{Message, Seed, SignatureClaim};
 use crate::store::{EmptyThread, FoundMessage, Location, RepeatKind, StoreError};
@@ -85,6 +86,8 @@ pub struct Folder {
     /// The store's own key, if it has one. Else the mount's key counts.
     pub key: Option<Seed>,
     pub keyless: bool,
+    /// True if nothing in it can be read, because it is elsewhere for now.
+    pub away: bool,
     /// True if there is no room for another message.
     pub full: bool,
     /// The error of an append, if it fails.
@@ -162,7 +165,14 @@ impl Folder {
         self.set(source, Ok((found, letter)));
     }
 
+    /// Returns an error if the folder is away.
+    pub(super) fn require_here(&self) -> Result<(), StoreError> {
+        let error = || StoreError::io(Path::new("/memory"), io::ErrorKind::NotFound.into());
+        if self.away { Err(error()) } else { Ok(()) }
+    }
+
     pub(super) fn letter(&self, source: u32) -> Result<&Letter, StoreError> {
+        self.require_here()?;
         let (_, state) = self.files.get(&source).ok_or(StoreError::Moved)?;
         if let Some(error) = self.unreadable.get(&source) {
             return Err(error());

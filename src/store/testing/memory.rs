@@ -145,6 +145,7 @@ impl Store for Memory {
     }
 
     fn scan(&self, _full: bool, sink: &mut dyn ScanSink) -> Result<(), StoreError> {
+        self.folder.lock().require_here()?;
         let files = self.folder.lock().files.clone();
         let mut seen = self.seen.lock();
         let changed: BTreeSet<u32> = files

@@ -1,5 +1,7 @@
 //! Tests of trust: the signatures that count, and the effects of changed trust.
 
+mod reviews;
+
 use crate::index::testing::{Bed, at, entry, listen, message, public, reply, signed, thread};
 use std::sync::Arc;
 
@@ -497,31 +499,4 @@ fn who_is_trusted_by_hand_signs_from_then_on() {
     index.rejudge_changed();
     assert_eq!(state(&index, "late"), Some(SignatureState::None));
     stays(&bed, index);
-}
-
-/// S1207: a snapshot that is written before or amid a review has the next process judge the messages again.
-#[test]
-fn a_review_that_a_kill_ends_takes_place_at_the_next_start() {
-    for begun in [false, true] {
-        let bed = Bed::new();
-        bed.keyring().trust_key("foo", Some(public(1))).unwrap();
-        bed.put(1, with("foo", "a", signed(2, SignatureScope::Whole)));
-        bed.put(2, with("bar", "b", without_key(4)));
-        let index = bed.open();
-        assert_eq!((state(&index, "a"), state(&index, "b")), (None, Some(SignatureState::Unknown)));
-        index.keyring().trust_key("foo", Some(public(2))).unwrap();
-        // The first key of bar vouches for its earlier message.
-        bed.put(3, with("bar", "c", signed(4, SignatureScope::Whole)));
-        index.scan_store(0, false, false, &mut |_, _| {});
-        if begun {
-            assert_eq!(index.keyring().take_changed_addresses().len(), 1);
-            assert_eq!(index.keyring().take_first_uses().len(), 1);
-        }
-        index.save_snapshot();
-        drop(index);
-        let index = bed.open();
-        assert_eq!((state(&index, "a"), state(&index, "b")), (Some(valid(2)), Some(valid(4))));
-        // This is in the next snapshot, and needs no other review.
-        assert_eq!(index.keyring().reviewed_hashes(), index.keyring().trust_hashes());
-    }
 }
