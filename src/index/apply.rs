@@ -239,8 +239,14 @@ impl ScanApplier<'_> {
         found: &FoundMessage<'_>,
     ) -> bool {
         let refused = |tables: &IndexTables, ix| tables.messages.entry(ix).is_rejected();
-        match tables.insert_message(self.number, found) {
-            InsertOutcome::Known => false,
+        let outcome = match tables.insert_message(self.number, found) {
+            InsertOutcome::Repeated(ix, is_log_itself) => {
+                self.weigh_repeat(tables, judge, (ix, is_log_itself), found)
+            }
+            outcome => outcome,
+        };
+        match outcome {
+            InsertOutcome::Known | InsertOutcome::Repeated(..) => false,
             InsertOutcome::New(ix) => {
                 self.judge_new(tables, judge, ix, found);
                 self.note_verified_text(tables, ix, found);
@@ -255,12 +261,15 @@ impl ScanApplier<'_> {
                 refused(tables, ix)
             }
             InsertOutcome::Updated(ix, what) => {
+                let was_refused = refused(tables, ix);
                 let judged = self.rejudge_found(tables, judge, ix, found);
                 self.note_verified_text(tables, ix, found);
                 if !refused(tables, ix) {
                     tables.marks.note_answer(&tables.messages, self.number, found);
                 }
-                if !self.bulk && (what.shown || judged) {
+                if !self.bulk && was_refused && !refused(tables, ix) {
+                    self.note_admitted(ix);
+                } else if !self.bulk && (what.shown || judged) {
                     self.changes.redrawn.push(ix);
                 }
                 if !self.bulk && what.marked {
@@ -277,6 +286,38 @@ impl ScanApplier<'_> {
                 self.reject_message(tables, found, reason, None);
                 true
             }
+        }
+    }
+
+    /// Notes the change that a rejected message is shown now. The same scan may have rejected it a moment before.
+    fn note_admitted(&mut self, ix: MsgIx) {
+        let removed = self.changes.removed.len();
+        self.changes.removed.retain(|other| *other != ix);
+        let is_new = self.changes.removed.len() == removed;
+        let shown = if is_new { &mut self.changes.added } else { &mut self.changes.redrawn };
+        shown.push(ix);
+    }
+
+    /// Weighs two places of one message against each other. The better verdict counts, and of equal ones that of the
+    /// log itself. So the verdict and the place do not depend on the order of arrival.
+    fn weigh_repeat(
+        &self,
+        tables: &mut IndexTables,
+        judge: &TrustJudge<'_>,
+        (ix, is_log_itself): (MsgIx, bool),
+        found: &FoundMessage<'_>,
+    ) -> InsertOutcome {
+        let entry = tables.messages.entry(ix);
+        // `None` is a rejection, and `true` a valid signature.
+        let before = (!entry.is_rejected()).then(|| entry.is_verified());
+        let after = match judge_found(judge, found, false) {
+            TrustDecision::Refused(_) => None,
+            TrustDecision::Accepted(sig, _) => Some(sig == SignatureKind::Valid),
+        };
+        if after > before || after == before && is_log_itself {
+            tables.apply_restated(ix, self.number, found)
+        } else {
+            InsertOutcome::Known
         }
     }
 

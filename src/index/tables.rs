@@ -37,6 +37,9 @@ pub(super) enum InsertOutcome {
     Known,
     /// A known message; the entry was updated with the store's current values.
     Updated(MsgIx, EntryUpdate),
+    /// A known message that lies in another place, too, in the log itself if the second value is true. The report may
+    /// count in place of the entry.
+    Repeated(MsgIx, bool),
     /// A rejected message: another message of this writer has the id, and this one does not hash to it.
     IdTaken,
 }
@@ -153,12 +156,22 @@ impl IndexTables {
             && self.messages.recipient_list(entry) == found.to
             && Some(own_thread.unwrap_or(entry.thread())) == thread
             && at.len == found.at.len;
-        if same_text || verified { InsertOutcome::Known } else { InsertOutcome::IdTaken }
+        if !same_text && !verified {
+            return InsertOutcome::IdTaken;
+        }
+        // The other file of a writer is a conflict copy of the log.
+        let is_log_itself = entry.source() != source && !found.is_in_copy;
+        let is_better_signed = found.claim.is_some() && !entry.is_verified();
+        if is_log_itself || verified && (entry.is_rejected() || is_better_signed) {
+            InsertOutcome::Repeated(ix, is_log_itself)
+        } else {
+            InsertOutcome::Known
+        }
     }
 
     /// Applies a report that the store vouches for. Location, thread, link, mark, recipients and time become
     /// those of the report (see [`Store::scan`](crate::store::Store::scan)).
-    fn apply_restated(
+    pub(super) fn apply_restated(
         &mut self,
         ix: MsgIx,
         store: usize,

@@ -73,6 +73,8 @@ pub struct FoundMessage<'a> {
     pub from_me: bool,
     /// True if only its own words say that I wrote it: others can write where it lies.
     pub is_my_name_unproven: bool,
+    /// True if it lies in a conflict copy, which a sync program left beside the log that it copies.
+    pub is_in_copy: bool,
     /// The store's own read mark, where it has one on the message itself.
     pub read: Option<bool>,
     /// A hash of the files that hold it and could carry a read mark, but do not. It is 0 if there are none, and where

@@ -281,3 +281,40 @@ fn s1171_unsigned_in_a_conflict_copy_of_my_log() {
         assert_eq!(m.ls(&sent).len(), 2, "{policy}");
     }
 }
+
+/// Returns the line of a record with the signature of another one.
+fn badly_signed(rec: &samp::Rec) -> String {
+    let parsed = |rec: &samp::Rec| -> serde_json::Map<String, serde_json::Value> {
+        serde_json::from_str(&rec.signed_line(&key(1), &[])).unwrap()
+    };
+    let mut line = parsed(rec);
+    let other = samp::Rec::new("foo", "bar", "t", "another", T0 + 100);
+    line["sig"] = parsed(&other)["sig"].clone();
+    serde_json::to_string(&line).unwrap() + "\n"
+}
+
+/// S1210: a badly signed line hides no message, whether it or the message comes first, and whether it lies in the log or
+/// in a conflict copy.
+#[test]
+fn s1210_a_badly_signed_line_hides_no_message() {
+    let bed = Bed::new();
+    let rec = |n: i64| samp::Rec::new("foo", "bar", "t", &format!("mail {n}"), T0 + n);
+    let recs = [0, 1, 2, 3].map(rec);
+    let [first, in_log, in_copy, probe] = &recs;
+    let names = recs.each_ref().map(|r| r.name(0));
+    let copy = bed.store.join("log-foo.sync-conflict-20260101-000000-ABCDEFG.jsonl");
+    samp::append_signed(&bed.store, &key(1), first);
+    let m = bed.mount("bar");
+    samp::append_raw(&copy, badly_signed(in_log));
+    soon("the bad line is refused", || m.ls("rejected").len() == 1);
+    samp::append_signed(&bed.store, &key(1), in_log);
+    m.inbox_becomes(&[&names[0], &names[1]]);
+    assert_eq!(m.ls("rejected"), [""; 0]);
+    samp::append_raw(&copy, in_copy.signed_line(&key(1), &[]));
+    m.inbox_becomes(&[&names[0], &names[1], &names[2]]);
+    samp::append_raw(&samp::log(&bed.store, "foo"), badly_signed(in_copy));
+    samp::append_signed(&bed.store, &key(1), probe);
+    m.inbox_becomes(&names.each_ref().map(String::as_str));
+    let w = Writer { bed, name: "foo", write: Box::new(|_, _| {}) };
+    stays(&w, m, &[1; 4], 0, 0, "what a bad line repeats");
+}

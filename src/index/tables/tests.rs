@@ -1,8 +1,8 @@
 //! Tests with messages whose files change under the index.
 
-use super::super::testing::{Bed, at, entry, listen, message, public, reply, thread};
+use super::super::testing::{Bed, at, entry, listen, message, public, reply, signed, thread};
 use super::super::{Index, IndexChanges, MsgIx};
-use crate::model::{SignatureState, Timestamp};
+use crate::model::{SignatureClaim, SignatureScope, SignatureState, Timestamp};
 use crate::store::{FoundMessage, Location};
 
 fn times(index: &Index, mine: bool) -> Vec<i64> {
@@ -212,4 +212,52 @@ fn a_note_comes_and_goes_and_is_in_the_snapshot() {
     index.refresh_store(0, false).unwrap();
     assert_eq!(noted(&index), [false, false]);
     assert_eq!(heard.lock().pop().unwrap().redrawn, [at(&index, "a")]);
+}
+
+/// Returns a claim by the key of seed 1 with a signature of another key.
+fn forged() -> SignatureClaim {
+    let SignatureClaim::Signed { signature, covered, scope, .. } = signed(2, SignatureScope::Whole)
+    else {
+        panic!("it is signed");
+    };
+    SignatureClaim::Signed { key: Some(public(1)), signature, covered, scope }
+}
+
+/// The better verdict counts, and of equal ones that of the log itself, whichever comes first (S1210).
+#[test]
+fn the_log_and_its_copy_give_one_verdict_in_any_order() {
+    let valid = || Some(signed(1, SignatureScope::Whole));
+    let bad = || Some(forged());
+    for (in_log, in_copy, place, is_shown) in [
+        (valid(), bad(), 1, true),
+        (bad(), valid(), 2, true),
+        (valid(), valid(), 1, true),
+        (None, None, 1, true),
+        (None, bad(), 1, true),
+        (bad(), None, 2, true),
+        (None, valid(), 2, true),
+        (bad(), bad(), 1, false),
+    ] {
+        let report = |source, claim: Option<SignatureClaim>| FoundMessage {
+            is_in_copy: source == 2,
+            claim: claim.map(Box::new),
+            ..message("foo", "a", 10)
+        };
+        let places = [(1, in_log), (2, in_copy)];
+        for order in [[0, 1], [1, 0]] {
+            let bed = Bed::new();
+            bed.folder.lock().lines = Some(false);
+            let index = bed.open();
+            for at in order {
+                let (source, claim) = &places[at];
+                bed.put(*source, report(*source, claim.clone()));
+                index.refresh_store(0, false).unwrap();
+            }
+            let found = entry(&index, "a");
+            let told = (found.location().source, found.is_live());
+            assert_eq!(told, (place, is_shown), "{places:?} {order:?}");
+            assert_eq!(index.read().marks.unread_count(), usize::from(is_shown));
+            assert_eq!(index.read().trust.rejects().count(), usize::from(!is_shown));
+        }
+    }
 }

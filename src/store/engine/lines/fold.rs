@@ -100,6 +100,7 @@ impl<'a, F: LineFormat> LineFold<'a, F> {
                 reading.log.tally.lines = before + number;
                 for found in found.get_mut(done..end).into_iter().flatten() {
                     found.line = before + number;
+                    found.is_in_copy = is_copy;
                     found.is_my_name_unproven = is_copy && found.from_me;
                     reading.log.tally.last_time = Some(found.time.millis());
                 }
