@@ -27,6 +27,8 @@ use crate::store::{Watermark, fs};
 pub(super) enum MarkValue {
     /// True if the message is read.
     Read(bool),
+    /// The message counts as read because a read position passed it.
+    Passed,
     /// The label of mail programs.
     Label(MailLabel),
 }
@@ -86,6 +88,9 @@ impl MarkFile {
         let mut changes = Vec::new();
         for line in split_log(&bytes) {
             match parse_line(line.text) {
+                Some(MarkLine::Mark((key, MarkValue::Read(true)), MarkOrigin::Position)) => {
+                    changes.push((key, MarkValue::Passed));
+                }
                 Some(MarkLine::Mark(change, _)) => changes.push(change),
                 Some(MarkLine::Imported(store, mark)) => _ = imported.insert(store, mark),
                 Some(MarkLine::ImportedChange(store, mark, gone)) => {
@@ -127,6 +132,7 @@ impl MarkFile {
         match said {
             MarkValue::Read(true) => self.push_read(store, from, id),
             MarkValue::Read(false) => self.push_line(&("u", store, from, id)),
+            MarkValue::Passed => self.push_line(&("r", store, from, id, ())),
             MarkValue::Label(label) => self.push_line(&("f", store, from, id, label)),
         }
     }

@@ -195,7 +195,11 @@ impl Index {
         for ix in &read {
             let [_, from, id] = tables.messages.key_parts(tables.messages.entry(*ix));
             marks.push_mark(store.name(), &Mark { from, id, read: true, origin });
-            tables.set_own_mark(*ix, true, false);
+            let IndexTables { messages, marks, .. } = &mut *tables;
+            match origin {
+                MarkOrigin::Position => marks.set_passed_mark(messages, *ix),
+                _ => _ = marks.set_own_mark(messages, *ix, true, false),
+            }
         }
         drop(tables);
         marks.push_watermark(store.name(), mark);
@@ -346,13 +350,24 @@ impl Index {
 
     /// Returns the watermark that covers only messages that were really read: the newest second up to which
     /// nothing is unread, with the read ids of that second, of any time in the future, and of the newest messages
-    /// that were read, in both forms. `None` if nothing was read.
+    /// that were read, in both forms. The position that passed a message does not prove that it was read, unless it
+    /// names it. `None` if nothing was read.
     pub(super) fn contiguous_watermark(&self, number: usize) -> Option<Watermark> {
+        let known = self.stores.get(number)?;
+        let known = self.marks.lock().imported.get(known.name()).cloned().unwrap_or_default();
         let messages = &self.tables.read().messages;
         let now = Timestamp::now().secs();
         let entry = |ix: &MsgIx| messages.entry(*ix);
         let secs = |ix: &MsgIx| entry(ix).time().secs();
-        let is_read = |ix: &MsgIx| entry(ix).store() == number && entry(ix).is_read();
+        let is_named = |ix: MsgIx| {
+            !known.ids.is_empty()
+                && both_spellings(messages, ix).iter().any(|id| known.ids.contains(id))
+        };
+        let is_listed = |ix: &MsgIx| {
+            let entry = entry(ix);
+            let is_read = entry.store() == number && entry.is_read();
+            is_read && (!entry.is_only_passed() || is_named(*ix))
+        };
         let mut limit = now;
         let mut newest = None;
         for ix in messages.lists().messages_to_me().filter(|ix| entry(ix).store() == number) {
@@ -367,7 +382,7 @@ impl Index {
             }
         }
         let mut listed: Vec<MsgIx> = Vec::new();
-        for ix in messages.lists().messages_to_me().rev().filter(is_read) {
+        for ix in messages.lists().messages_to_me().rev().filter(is_listed) {
             let at = secs(&ix);
             if listed.len() >= LISTED_IDS && at <= now && newest.is_none_or(|newest| at < newest) {
                 break;

@@ -56,7 +56,7 @@ pub struct MarkTable {
     /// The number of unread messages to me.
     unread: usize,
     /// Marks and cleared marks whose message is in no store at the moment, by identity.
-    orphans: HashMap<u64, bool>,
+    orphans: HashMap<u64, OwnMark>,
     /// The labels of mail programs, by identity, also for messages that are in no store at the moment.
     labels: HashMap<u64, MailLabel>,
     /// Hashes of the ids that my messages answer.
@@ -65,6 +65,25 @@ pub struct MarkTable {
     queue: MarkQueue,
     /// A number that grows with each change of a mark that a view can show.
     generation: u64,
+}
+
+/// A mark of msgfs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum OwnMark {
+    Unread,
+    Read,
+    /// Read, but only because a read position passed the message.
+    Passed,
+}
+
+impl OwnMark {
+    pub(super) fn of(read: bool) -> Self {
+        if read { Self::Read } else { Self::Unread }
+    }
+
+    pub(super) fn is_read(self) -> bool {
+        self != Self::Unread
+    }
 }
 
 /// The marks that are still to be written to the stores that keep marks on messages.
@@ -126,7 +145,8 @@ impl MarkTable {
     ) -> Option<bool> {
         let changed = self.set_read(messages, ix, read);
         let entry = messages.entry_mut(ix);
-        let known = entry.has_own_mark();
+        // Nobody has read a message that a position only passed, so its mark is new.
+        let known = entry.has_own_mark() && !entry.is_only_passed();
         entry.set_own_mark(read && here);
         let partly = self.queue.partly.remove(&ix) && read;
         if (changed || partly) && self.queue.stores.contains(&entry.store()) {
@@ -135,6 +155,12 @@ impl MarkTable {
         }
         let seen = changed | (!read && self.reset_label(entry.identity()));
         (seen || !known).then_some(seen)
+    }
+
+    /// Marks a message read because a read position passed it.
+    pub(super) fn set_passed_mark(&mut self, messages: &mut MessageTable, ix: MsgIx) {
+        self.set_own_mark(messages, ix, true, false);
+        messages.entry_mut(ix).set_only_passed();
     }
 
     /// Sets whether a message counts as read. Returns true if that changed anything.
@@ -200,7 +226,11 @@ impl MarkTable {
             (MarkValue::Read(read), Ok(ix)) => {
                 _ = self.set_own_mark(messages, ix, *read, false);
             }
-            (MarkValue::Read(read), Err(identity)) => self.store_orphan_mark(identity, *read),
+            (MarkValue::Read(read), Err(identity)) => {
+                self.store_orphan_mark(identity, OwnMark::of(*read));
+            }
+            (MarkValue::Passed, Ok(ix)) => self.set_passed_mark(messages, ix),
+            (MarkValue::Passed, Err(identity)) => self.store_orphan_mark(identity, OwnMark::Passed),
             (MarkValue::Label(label), Ok(ix)) => {
                 self.set_label(messages.entry(ix).identity(), label.clone());
             }
@@ -224,28 +254,28 @@ impl MarkTable {
                 (self.set_own_mark(messages, ix, mark.read, here) == Some(true)).then_some(ix)
             }
             Err(identity) => {
-                self.store_orphan_mark(identity, mark.read);
+                self.store_orphan_mark(identity, OwnMark::of(mark.read));
                 None
             }
         }
     }
 
     /// Keeps a mark of a message that is in no store at the moment, until it arrives.
-    fn store_orphan_mark(&mut self, identity: u64, read: bool) {
-        self.orphans.insert(identity, read);
-        if !read {
+    fn store_orphan_mark(&mut self, identity: u64, mark: OwnMark) {
+        self.orphans.insert(identity, mark);
+        if !mark.is_read() {
             self.reset_label(identity);
         }
     }
 
     /// Returns the mark that waited for a message that arrives.
-    pub(super) fn take_orphan_mark(&mut self, identity: u64) -> Option<bool> {
+    pub(super) fn take_orphan_mark(&mut self, identity: u64) -> Option<OwnMark> {
         // An empty table is skipped, because a lookup would hash each message.
         if self.orphans.is_empty() { None } else { self.orphans.remove(&identity) }
     }
 
     #[cfg(test)]
-    pub(super) fn orphan_marks(&self) -> &HashMap<u64, bool> {
+    pub(super) fn orphan_marks(&self) -> &HashMap<u64, OwnMark> {
         &self.orphans
     }
 

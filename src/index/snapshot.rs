@@ -21,7 +21,7 @@ use twox_hash::XxHash3_64;
 use super::column::{AnyTable, Column, SnapshotFile};
 use super::intern::{Interner, StrId};
 use super::mark_log::MarkCheckpoint;
-use super::marks::{MailLabel, MarkQueue, MarkTable};
+use super::marks::{MailLabel, MarkQueue, MarkTable, OwnMark};
 use super::messages::{IndexEntry, MessageColumns, MessageTable};
 use super::position::{MsgIx, ThreadIx};
 use super::slots::SlotTable;
@@ -81,7 +81,7 @@ pub(super) struct SnapshotHeader {
     pub far_names: HashMap<MsgIx, i64>,
     pub many_keys: HashMap<MsgIx, u32>,
     pub noted: BTreeSet<MsgIx>,
-    pub orphan_marks: HashMap<u64, bool>,
+    pub orphan_marks: HashMap<u64, OwnMark>,
     pub labels: HashMap<u64, MailLabel>,
     pub answered: HashSet<u64>,
     pub unvouched: BTreeSet<MsgIx>,

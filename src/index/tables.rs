@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::column::SnapshotFile;
 use super::intern::text_identity;
-use super::marks::MarkTable;
+use super::marks::{MarkTable, OwnMark};
 use super::messages::{IndexEntry, MessageTable, SignatureKind, StoreInfo};
 use super::position::{MsgIx, ThreadIx};
 use super::source::SourceId;
@@ -99,11 +99,14 @@ impl IndexTables {
             Ok(ix) => return self.apply_report(ix, store, found),
         };
         let own = self.marks.take_orphan_mark(new.identity());
-        let read = own.unwrap_or(found.read == Some(true));
+        let read = own.map_or(found.read == Some(true), OwnMark::is_read);
         let thread = self.threads.intern_thread(&mut self.messages, home, &found.thread);
         let ix = self.messages.next_position();
         let next = self.threads.push_head(thread, ix);
         self.messages.push(new, store, found, (thread, next), (read, own.is_some()));
+        if own == Some(OwnMark::Passed) {
+            self.messages.entry_mut(ix).set_only_passed();
+        }
         if found.read.is_some() {
             self.marks.apply_store_mark(&mut self.messages, ix, found);
         }

@@ -1,5 +1,7 @@
 //! Tests of the whole index: keys, digits, rescans, watermark, snapshot.
 
+mod passed;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;

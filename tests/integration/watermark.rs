@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::common::fixtures::{mounted_three, three};
 use crate::common::samp::{self, Rec, T0};
 use crate::common::{Bed, Mount, run, soon, wait_for};
+use crate::receipts::becomes;
 
 /// Returns the messages that the other program would show to bar, by the rule of one of its releases. Moves
 /// nothing.
@@ -275,4 +276,36 @@ fn s39_absurd_times() {
     }
     assert!(m.ok("cat inbox/*").contains("year 300 million"));
     m.inbox_becomes(&[]);
+}
+
+/// S1211: a message that the position of another program only passed stays `passed` for its sender when the recipient
+/// mounts and reads other mail. It becomes `read` when it is read.
+#[test]
+fn s1211_a_mount_reads_nothing_that_a_position_only_passed() {
+    let bed = Bed::new();
+    let late = samp::append(&bed.store, "foo", "bar", "t", "it came late", T0);
+    set_seen(&bed, T0 + 10, &[]);
+    let foo = bed.mount("foo");
+    becomes(&foo, "bar", "passed");
+    let late_state = || {
+        let text = foo.cat("sent.txt");
+        let line = text.lines().find(|line| line.ends_with("it came late")).expect("its line");
+        line.split('\t').nth(3).expect("its state").to_owned()
+    };
+    for n in 1..3 {
+        let bar = bed.mount("bar");
+        assert_eq!(bar.ls("inbox"), [""; 0]);
+        let other = samp::append(&bed.store, "foo", "bar", "t", "another", T0 + 20 * n);
+        bar.inbox_becomes(&[&other.name(0)]);
+        read(&bar, &other);
+        becomes(&foo, "bar", "read");
+        assert_eq!(late_state(), "passed", "{:?}", seen(&bed));
+        bar.umount();
+        fs::remove_dir_all(bed.path("cache/msgfs/bar")).unwrap();
+    }
+    let bar = bed.mount("bar");
+    bar.ok(&format!("mv '{}' inbox/", late.archived(0)));
+    bar.inbox_becomes(&[&late.name(0)]);
+    read(&bar, &late);
+    soon("the late message is read, too", || late_state() == "read");
 }

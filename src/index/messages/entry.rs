@@ -53,7 +53,8 @@ impl EntryFlags {
     /// A rescan has not found the message again yet.
     pub(super) const STALE: Self = Self(1 << 4);
     pub(super) const ID_HEX: Self = Self(1 << 5);
-    /// The message was marked by reading while this process runs. Its name still opens (docs/SEMANTICS.md, S27).
+    /// The message was marked by reading while this process runs. Its name still opens (docs/SEMANTICS.md, S27). Without
+    /// [`EntryFlags::OWN`] it means that a read position passed the message, and nothing else marked it.
     pub(super) const READ_HERE: Self = Self(1 << 6);
     /// The message was rejected, and only `rejected/` shows it.
     pub(super) const REJECTED: Self = Self(1 << 7);
@@ -232,7 +233,18 @@ impl IndexEntry {
 
     /// Returns true if msgfs made or cleared its mark.
     pub(in crate::index) fn has_own_mark(&self) -> bool {
-        self.flags.has(EntryFlags::OWN)
+        self.flags.has(EntryFlags::OWN) || self.is_only_passed()
+    }
+
+    /// Returns true if it counts as read only because a read position passed it.
+    pub(in crate::index) fn is_only_passed(&self) -> bool {
+        self.flags.has(EntryFlags::READ_HERE) && !self.flags.has(EntryFlags::OWN)
+    }
+
+    /// Records that only a read position passed it, until another mark is made.
+    pub(in crate::index) fn set_only_passed(&mut self) {
+        self.flags.set(EntryFlags::OWN, false);
+        self.flags.set(EntryFlags::READ_HERE, true);
     }
 
     /// Records that msgfs made or cleared its mark; `here` means by reading in this process.
@@ -293,7 +305,7 @@ impl IndexEntry {
 
     /// Returns true if it was marked by reading while this process runs.
     pub fn is_read_here(&self) -> bool {
-        self.flags.has(EntryFlags::READ_HERE)
+        self.flags.has(EntryFlags::READ_HERE) && self.flags.has(EntryFlags::OWN)
     }
 
     /// Returns true if the message looks in a view as it did when `seen` was copied: same location and store,
