@@ -177,7 +177,8 @@ impl FuseAdapter {
                 self.inbox_moves.resolve_move(who, name, || inbox_moves::is_renaming(who))
         {
             // A program may have read it meanwhile, so it is marked unread again.
-            self.tree.writer().mark_unread(&from);
+            // `status.txt` says why it could not be saved.
+            drop(self.tree.writer().mark_unread(&from));
             return Ok(Attr { caching: CachePolicy::Volatile, ..self.tree.stat_node(&from)? });
         }
         let found = self.tree.lookup(&parent, name).and_then(|node| {

@@ -64,6 +64,8 @@ pub(super) struct MarkFile {
     /// For each store, the watermark that was last imported.
     pub imported: HashMap<String, Arc<Watermark>>,
     pending: Vec<u8>,
+    /// The error of the last write, as long as its lines are pending.
+    fault: Option<String>,
 }
 
 impl MarkFile {
@@ -105,7 +107,7 @@ impl MarkFile {
         let whole = memchr::memrchr(b'\n', &bytes).map_or(0, |at| at + 1);
         let len = from + whole as u64;
         let imported = imported.into_iter().map(|(store, mark)| (store, mark.into())).collect();
-        let mut marks = Self { log: None, len, imported, pending: Vec::new() };
+        let mut marks = Self { log: None, len, imported, pending: Vec::new(), fault: None };
         if !read_only {
             let mut log = AppendLog::new(path);
             log.open()?;
@@ -183,10 +185,23 @@ impl MarkFile {
         let Some(log) = self.log.as_mut().filter(|_| !self.pending.is_empty()) else {
             return Ok(());
         };
-        log.append(&self.pending, AppendSync::Later)?;
+        let written = log.append(&self.pending, AppendSync::Later);
+        self.fault = written.as_ref().err().map(ToString::to_string);
+        written?;
         self.len = log.len();
         self.pending.clear();
         Ok(())
+    }
+
+    /// Returns the error of the last write, as long as its lines are pending.
+    pub fn fault(&self) -> Option<&str> {
+        self.fault.as_deref()
+    }
+
+    /// Exchanges the file of the log.
+    #[cfg(test)]
+    pub fn swap_file(&mut self, file: Arc<File>) -> Arc<File> {
+        self.log.as_mut().unwrap().swap_file(file)
     }
 
     /// Returns a function that syncs all that was written. The caller runs it without the lock.

@@ -8,10 +8,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::mark_log::{MarkChange, MarkValue, read_marks_in};
-use super::marks::MailLabel;
+use super::mark_save::write_pending_marks;
 use super::messages::MessageTable;
 use super::position::MsgIx;
-use super::{Index, IndexChanges, IndexTables, write_pending_marks};
+use super::{Index, IndexChanges, IndexTables};
 use crate::model::{Mark, MarkOrigin, Timestamp};
 use crate::store::{Store, StoreError, StoreMarks, Watermark};
 
@@ -34,17 +34,20 @@ impl Index {
     ///
     /// # Errors
     /// If a store that [writes first](crate::store::StoreMarks::should_write_first) could not write the mark. The
-    /// message is then not marked.
+    /// message is then not marked. A mark that could not be saved is an error, too. It then counts in this
+    /// process, and is tried again.
     pub fn mark_message(&self, ix: MsgIx, read: bool, here: bool) -> Result<(), StoreError> {
         if self.settings.read_only {
             return Ok(());
         }
         let claimed = read && self.claim_read(ix)?;
-        self.mark_local(ix, read, here);
+        let saved = self.mark_local(ix, read, here);
         if claimed {
             self.rescan_store_of(ix);
+            // The store has the mark.
+            return Ok(());
         }
-        Ok(())
+        saved
     }
 
     /// Writes the read mark of a message to its store, if the store writes first. Returns true if it was written
@@ -89,20 +92,25 @@ impl Index {
         }
     }
 
-    fn mark_local(&self, ix: MsgIx, read: bool, here: bool) {
+    fn mark_local(&self, ix: MsgIx, read: bool, here: bool) -> Result<(), StoreError> {
         let key = self.message_key(ix);
         // The lock is held around both, so that the file has the changes of one message in order.
         let mut marks = self.marks.lock();
-        let Some(changed) = self.tables.write().set_own_mark(ix, read, here) else { return };
-        marks.push(&(key, MarkValue::Read(read)));
-        write_pending_marks(&mut marks);
+        let changed = self.tables.write().set_own_mark(ix, read, here);
+        if changed.is_some() {
+            marks.push(&(key, MarkValue::Read(read)));
+        }
+        // The same mark may be pending since an earlier call.
+        let saved = self.save_marks(&mut marks);
         drop(marks);
+        let Some(changed) = changed else { return saved };
         self.has_untold_marks.store(true, Ordering::Relaxed);
         if changed {
             self.publish_changes(&IndexChanges { marked: vec![ix], ..IndexChanges::default() });
         } else {
             self.unsaved.store(true, Ordering::Relaxed);
         }
+        saved
     }
 
     /// Marks everything read that `inbox/` lists, as [`Index::mark_message`] would. Returns the number of
@@ -146,10 +154,11 @@ impl Index {
             drop(tables);
             write_pending_marks(&mut marks);
         }
+        let saved = self.save_marks(&mut self.marks.lock());
         self.has_untold_marks.store(true, Ordering::Relaxed);
         self.publish_changes(&changes);
         let number = claimed.len() + changes.marked.len();
-        claimed.into_iter().collect::<Result<(), _>>().map(|()| number)
+        claimed.into_iter().collect::<Result<(), _>>().and(saved).map(|()| number)
     }
 
     /// Applies the file of marks to the tables.
@@ -216,8 +225,7 @@ impl Index {
             return None;
         }
         // The file is synced first, so that no store has a mark that msgfs may lose.
-        self.sync_marks();
-        let mut again = None;
+        let mut again = if self.sync_marks() { None } else { Some(FAILED_AGAIN) };
         for (number, store) in self.stores.iter().enumerate() {
             let next = self.sync_marks_to_store(number, store.as_ref());
             again = again.into_iter().chain(next).min();
@@ -423,51 +431,6 @@ fn find_retired_ids(
     let named = old.ids.iter().filter_map(|spelled| spelled.rsplit_once(':'));
     let retired = named.filter(|(from, id)| is_retired(from, id));
     retired.flat_map(|(from, id)| [format!("{from}:{id}"), id.to_owned()]).collect()
-}
-
-impl Index {
-    /// Sets the label of a message, and its mark if `read` is given, in one step. It is as durable as
-    /// [`Index::mark_message`].
-    ///
-    /// # Errors
-    /// The same as [`Index::mark_message`].
-    pub fn set_label(
-        &self,
-        ix: MsgIx,
-        label: MailLabel,
-        read: Option<bool>,
-    ) -> Result<(), StoreError> {
-        if self.settings.read_only {
-            return Ok(());
-        }
-        let claimed = read == Some(true) && self.claim_read(ix)?;
-        let key = self.message_key(ix);
-        let mut marks = self.marks.lock();
-        let labelled = {
-            let mut tables = self.tables.write();
-            let identity = tables.messages.entry(ix).identity();
-            if let Some(read) = read {
-                tables.set_own_mark(ix, read, false);
-            }
-            tables.marks.set_label(identity, label.clone())
-        };
-        // In this order, because marking it unread clears a part of the label.
-        if let Some(read) = read {
-            marks.push(&(key.clone(), MarkValue::Read(read)));
-        }
-        if labelled {
-            marks.push(&(key, MarkValue::Label(label)));
-        }
-        write_pending_marks(&mut marks);
-        drop(marks);
-        // This also syncs the file.
-        self.has_untold_marks.store(true, Ordering::Relaxed);
-        self.publish_changes(&IndexChanges { marked: vec![ix], ..IndexChanges::default() });
-        if claimed {
-            self.rescan_store_of(ix);
-        }
-        Ok(())
-    }
 }
 
 impl Index {

@@ -12,7 +12,8 @@
 //!
 //! - `apply`: scan reports applied to the tables. `agents`: senders and recipients. `stores`: the stores, also
 //!   those that are added later.
-//! - `mark_log`: the file of marks. `mark_sync`: marks on their way to the file, the stores, and my other machines.
+//! - `mark_log`: the file of marks. `mark_save`: marks on their way to that file. `mark_sync`: their ways to and from
+//!   the stores and my other machines.
 //! - `snapshot`: the tables on disk. `column`, `intern`, `slots`, `source`: tables of plain values.
 //! - `position`: positions in the tables. A position that leads nowhere panics with a sentence, and
 //!   `fuse::guard` answers EIO.
@@ -29,6 +30,7 @@ mod apply;
 mod column;
 mod intern;
 mod mark_log;
+mod mark_save;
 mod mark_sync;
 mod marks;
 mod messages;
@@ -66,6 +68,7 @@ use crate::store::append_log::{AppendLog, AppendSync, read_log};
 use crate::store::{Store, StoreError, process};
 use apply::ScanApplier;
 use mark_log::{MarkChange, MarkCheckpoint, MarkFile};
+use mark_save::write_pending_marks;
 use messages::StoreInfo;
 use stores::StoreList;
 use trust::{PriorMessages, TrustJudge};
@@ -503,17 +506,6 @@ impl Index {
         self.write_snapshot();
     }
 
-    /// Syncs the file of marks. No thread that marks messages waits for it.
-    fn sync_marks(&self) {
-        let sync = {
-            let mut marks = self.marks.lock();
-            marks.write().map(|()| marks.prepare_sync())
-        };
-        if let Err(e) = sync.and_then(|sync| sync()) {
-            tracing::error!(path = %self.settings.marks.display(), error = %e, "marks were not saved");
-        }
-    }
-
     /// Wakes all waiting threads, even if nothing changed.
     pub fn wake_all(&self) {
         *self.wakeups.0.lock() += 1;
@@ -585,12 +577,6 @@ fn store_info(store: &dyn Store) -> StoreInfo {
         kind: store.kind(),
         transcripts: store.properties().holds_transcripts,
         ..StoreInfo::with_name(store.name())
-    }
-}
-
-fn write_pending_marks(marks: &mut MarkFile) {
-    if let Err(e) = marks.write() {
-        tracing::error!(error = %e, "marks could not be written; they are kept in memory");
     }
 }
 

@@ -386,7 +386,7 @@ impl View for MessagesView {
             return Err(Error::not_permitted("this message is not addressed to you"));
         }
         if *from != to {
-            tree.writer().mark_unread(&found);
+            tree.writer().mark_unread(&found)?;
         }
         Ok(true)
     }

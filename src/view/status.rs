@@ -290,6 +290,7 @@ fn collect_notes(tree: &Tree, own_key: Option<String>) -> Vec<String> {
     let mut out: Vec<String> = own_key.into_iter().collect();
     out.extend(tree.settings.warnings.read().clone());
     out.extend(tree.index.keyring().fault());
+    out.extend(tree.index.unsaved_marks_fault());
     if let Some(outbox) = &tree.outbox {
         for (to, why) in outbox.stuck_messages() {
             out.push(format!("a message to {to} waits, and msgfs tries again to send it: {why}"));

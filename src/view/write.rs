@@ -189,12 +189,13 @@ impl TreeWriter<'_> {
     }
 
     /// Marks a message unread again.
-    pub fn mark_unread(self, message: &Node) {
-        if let Some(ix) = message_of(message) {
-            self.0.views.wait.release_claim(ix);
-            // Only a mark can fail.
-            drop(self.0.index.mark_message(ix, false, false));
-        }
+    ///
+    /// # Errors
+    /// If the mark could not be saved.
+    pub fn mark_unread(self, message: &Node) -> Result<(), Error> {
+        let Some(ix) = message_of(message) else { return Ok(()) };
+        self.0.views.wait.release_claim(ix);
+        Ok(self.0.index.mark_message(ix, false, false)?)
     }
 
     /// Returns the length of an open draft, for `fstat` while it is written.
@@ -230,7 +231,8 @@ impl TreeWriter<'_> {
     /// Marks all messages of `inbox/` as read, as removing each of them does. Returns their number.
     ///
     /// # Errors
-    /// If nothing can be marked here, or a store refused the mark of a message. The others are then marked.
+    /// If nothing can be marked here, if a store refused the mark of a message (the others are then marked), or if the
+    /// marks could not be saved.
     pub fn mark_all_read(self) -> Result<usize, Error> {
         self.0.writable_outbox()?;
         Ok(self.0.index.mark_all_read()?)

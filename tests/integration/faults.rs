@@ -224,3 +224,23 @@ fn s174_leftovers() {
     }
     assert!(left > 0, "nothing was left, so nothing was tested");
 }
+
+/// S1212: if a mark cannot be saved, `rm` and `msgfs mark --all` fail with the system's error, and `status.txt` says so.
+/// The mark is saved by itself when that is possible again.
+#[test]
+fn s1212_marks_that_cannot_be_saved() {
+    let bed = Bed::new();
+    let recs = [0, 1, 2].map(|n| samp::append(&bed.store, "foo", "bar", "t", "x", T0 + n));
+    let m = bed.mount("bar");
+    let (full, note) = ("No space left", "is not saved");
+    let injected = Injected::start(&bed, &m, "pwrite64", "error=ENOSPC", &[]);
+    let out = m.sh(&format!("rm inbox/{}", recs[0].name(0)));
+    assert!(!out.ok() && out.stderr.contains(full), "{out:?}");
+    let out = bed.msgfs_out(&["--me", "bar", "mark", "--all"]);
+    assert!(out.code() == Some(1) && out.stderr.contains(full), "{out:?}");
+    assert!(m.cat("status.txt").contains(note), "{}", m.cat("status.txt"));
+    injected.end();
+    wait_for(LONG, "they are saved", || !m.cat("status.txt").contains(note));
+    m.kill9();
+    assert_eq!(bed.mount("bar").ls("inbox"), [""; 0]);
+}

@@ -43,7 +43,7 @@ fn report(tables: &mut IndexTables, store: usize, id: &str) -> Option<MsgIx> {
             Some(ix)
         }
         InsertOutcome::Updated(ix, _) => Some(ix),
-        InsertOutcome::Known | InsertOutcome::IdTaken => None,
+        InsertOutcome::Known | InsertOutcome::Repeated(..) | InsertOutcome::IdTaken => None,
     }
 }
 
