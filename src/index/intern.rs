@@ -44,6 +44,12 @@ pub fn stable_hash(seed: u64, parts: &[&str]) -> u64 {
     hash
 }
 
+/// Returns the end of a text in the buffer.
+fn end_of_text(len: usize) -> u32 {
+    u32::try_from(len)
+        .unwrap_or_else(|_| panic!("the index is full: it has {len} bytes of text in one table"))
+}
+
 impl Interner {
     /// Returns the text with this number.
     pub fn get(&self, id: StrId) -> &str {
@@ -78,8 +84,9 @@ impl Interner {
         }
         let id = self.len() as StrId;
         let Self { bytes, ends, slots, .. } = self;
+        let end = end_of_text(bytes.len() + text.len());
         bytes.extend_from_slice(text.as_bytes());
-        ends.push(bytes.len() as u32);
+        ends.push(end);
         slots.push(hash, identity_lookup(bytes, ends));
         self.last = id;
         (id, alone)
@@ -159,6 +166,13 @@ fn text_bytes<'a>(bytes: &'a Column<u8>, ends: &Column<u32>, id: StrId) -> &'a [
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    #[should_panic(expected = "the index is full")]
+    fn a_text_beyond_the_last_end_is_not_taken() {
+        assert_eq!(end_of_text(u32::MAX as usize), u32::MAX);
+        end_of_text(u32::MAX as usize + 1);
+    }
 
     proptest! {
         #[test]
