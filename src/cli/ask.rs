@@ -100,30 +100,39 @@ impl Args {
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let key = args.key.clone().map_or_else(make_key, Ok)?;
     send::send_message(global, &args.message(&key))?;
+    wait_for_answers(global, args, &key).map_err(describe_end)
+}
+
+/// Prints the answers to a message that is sent.
+fn wait_for_answers(global: &GlobalOptions, args: &Args, key: &str) -> Result<(), Failure> {
     let deadline = Instant::now() + args.timeout;
     let stored_by = Instant::now() + STORED_WITHIN;
-    let mut printed = Vec::new();
+    let (mut printed, mut unmarked) = (Vec::new(), Vec::new());
     let mut last = AskProgress::default();
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         // Answers that came together are printed one after the other.
         let is_complete = args.all && !printed.is_empty() && last.missing.is_empty();
         let within = if is_complete { Duration::ZERO } else { left };
-        let mut out = BodyWriter::default();
-        let query = AskQuery { key: &key, printed: &printed };
+        let mut out = BodyWriter { unmarked: &unmarked, ..BodyWriter::default() };
+        let query = AskQuery { key, printed: &printed };
         let outcome = access::wait_for_answer(global, query, within, &mut out);
-        let has_printed = out.has_begun;
-        match out.out.finish(outcome) {
+        let BodyWriter { out, header, has_begun, .. } = out;
+        match out.finish(outcome) {
             Ok(progress) => last = progress,
             // The answer was printed, and only its mark is missing.
-            Err(Failure::ServerGone) if has_printed && !args.all => return Ok(()),
-            Err(Failure::ServerGone) if !left.is_zero() => {
+            Err(Failure::ServerGone) if has_begun && !args.all => return Ok(()),
+            Err(Failure::ServerGone) => {
+                unmarked.extend(has_begun.then_some(header));
+                if deadline.max(stored_by) <= Instant::now() {
+                    return if is_complete {
+                        Ok(())
+                    } else {
+                        Err(describe_missing(args, &last, true))
+                    };
+                }
                 thread::sleep(PAUSE);
                 continue;
-            }
-            Err(Failure::Errno(libc::EPERM, why)) => {
-                let why = format!("the message is sent, but nothing can be waited for: {why}");
-                return Err(Failure::Code(NO_ANSWER, why));
             }
             Err(failure) => return Err(failure),
         }
@@ -137,10 +146,22 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
             }
             None if is_complete => return Ok(()),
             None if left.is_zero() && (!last.paths.is_empty() || stored_by <= Instant::now()) => {
-                return Err(describe_missing(args, &last));
+                return Err(describe_missing(args, &last, false));
             }
             None => thread::sleep(PAUSE),
         }
+    }
+}
+
+/// Returns a failure of the wait as it ends the command: the message is sent, and no answer was printed.
+fn describe_end(failure: Failure) -> Failure {
+    match failure {
+        Failure::OutputClosed | Failure::Code(..) => failure,
+        Failure::Errno(libc::EPERM, why) => {
+            let why = format!("the message is sent, but nothing can be waited for: {why}");
+            Failure::Code(NO_ANSWER, why)
+        }
+        failure => Failure::Code(NO_ANSWER, format!("the message is sent, but {failure}")),
     }
 }
 
@@ -152,10 +173,14 @@ fn make_key() -> Result<String, Failure> {
     Ok(format!("ask-{}", encode_hex(&random)))
 }
 
-/// Returns the failure that names those who have not answered, and says how to wait on.
-fn describe_missing(args: &Args, last: &AskProgress) -> Failure {
+/// Returns the failure that names those who have not answered, and says how to wait on. `is_gone`: the process that acts
+/// for me did not answer at the end.
+fn describe_missing(args: &Args, last: &AskProgress, is_gone: bool) -> Failure {
     let missing = if last.missing.is_empty() { &args.to.0 } else { &last.missing };
     let wait_on = match last.paths.as_slice() {
+        [] if is_gone => {
+            "the msgfs that acts for this name does not answer; `msgfs status` tells why".to_owned()
+        }
         [] => "it is not in its store yet; `msgfs status` tells why".to_owned(),
         paths => {
             let commands = paths.iter().map(|path| format!("msgfs cat {path}"));
@@ -169,26 +194,28 @@ fn describe_missing(args: &Args, last: &AskProgress) -> Failure {
 
 /// A writer that prints the body of a message and drops its header.
 #[derive(Default)]
-struct BodyWriter {
+struct BodyWriter<'a> {
     out: StdoutWriter,
+    /// The headers of messages that were printed already, and perhaps not marked as read.
+    unmarked: &'a [Vec<u8>],
+    /// The header, with the empty line that ends it.
+    header: Vec<u8>,
     /// True once the header has ended.
     is_in_body: bool,
-    /// True if the last byte of the header ended a line.
-    ended_line: bool,
-    /// True once something came.
+    /// True once something was printed.
     has_begun: bool,
 }
 
-impl Write for BodyWriter {
+impl Write for BodyWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut body = bytes;
         while !self.is_in_body {
             let Some((first, rest)) = body.split_first() else { break };
-            self.is_in_body = self.ended_line && *first == b'\n';
-            self.ended_line = *first == b'\n';
+            self.is_in_body = self.header.last() == Some(&b'\n') && *first == b'\n';
+            self.header.push(*first);
             body = rest;
         }
-        if !body.is_empty() {
+        if !body.is_empty() && !self.unmarked.contains(&self.header) {
             self.out.write_all(body)?;
             self.has_begun = true;
         }
@@ -197,5 +224,37 @@ impl Write for BodyWriter {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// S1231: an answer whose mark is missing is not printed again, and another one is.
+    #[test]
+    fn an_answer_is_printed_once() {
+        let unmarked = [b"From: bob\nMessage-ID: <1@samp>\n\n".to_vec()];
+        for (id, is_printed) in [(1, false), (2, true)] {
+            let mut out = BodyWriter { unmarked: &unmarked, ..BodyWriter::default() };
+            let text = format!("From: bob\nMessage-ID: <{id}@samp>\n\nport 80\n");
+            out.write_all(text.as_bytes()).unwrap();
+            assert_eq!(out.has_begun, is_printed, "{id}");
+            assert_eq!(out.header, text.as_bytes()[..text.len() - "port 80\n".len()]);
+        }
+    }
+
+    /// S1230: after the message is sent, each failure but a closed output ends with code 3 and says that it is sent.
+    #[test]
+    fn a_failure_after_the_message_is_sent() {
+        for failure in
+            [Failure::refused("the disk is full"), Failure::Errno(libc::EPERM, "x".into())]
+        {
+            let Failure::Code(NO_ANSWER, why) = describe_end(failure) else {
+                panic!("another code")
+            };
+            assert!(why.starts_with("the message is sent, but "), "{why}");
+        }
+        assert!(matches!(describe_end(Failure::OutputClosed), Failure::OutputClosed));
     }
 }

@@ -13,8 +13,8 @@ use fuser::{
 use rustix::process::Signal;
 
 use crate::common::fixtures::three;
-use crate::common::proc::run_for;
-use crate::common::{Bed, Out, detach};
+use crate::common::proc::{Running, run_for};
+use crate::common::{Bed, Out, binary, detach, quote, soon};
 
 /// A time longer than any command here may take on a busy machine, and shorter than for ever.
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
@@ -210,6 +210,34 @@ fn s981_a_command_names_the_stopped_msgfs() {
     send(Signal::CONT);
     assert_eq!(m.ls("inbox"), [recs[0].name(0), recs[1].name(0), recs[2].name(0)]);
     assert!(m.ls("outbox").is_empty() && m.ls("sent").is_empty());
+}
+
+/// S1229: `msgfs ask` ends with code 3 when its time is over, also if the mount is stopped while it waits. The message
+/// stays sent.
+#[test]
+fn s1229_stopped_while_a_question_waits() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    let said = bed.path("said");
+    let mut command = bed.command("bash");
+    let ask = "ask foo --new --timeout 5 --me bar 'which port?'";
+    let script = format!("exec {} {ask} 2> {}", quote(&binary()), quote(&said));
+    command.args(["-c", &script]);
+    let one = Running::start(command, None).unwrap();
+    let notices = || fs::read_to_string(&said).unwrap_or_default();
+    soon("it is sent", || notices().contains("sent to foo"));
+    let send = |signal| {
+        let pid = rustix::process::Pid::from_raw(m.pid()).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+    };
+    send(Signal::STOP);
+    let began = Instant::now();
+    let out = one.finish(ENDS_WITHIN).unwrap();
+    send(Signal::CONT);
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    assert_eq!((out.code(), out.stdout.as_str()), (Some(3), ""), "{}", notices());
+    assert!(notices().contains("the message"), "{}", notices());
+    assert_eq!(m.ls("sent").len(), 1);
 }
 
 /// S591: a folder that does not answer stops no program that only has it as working directory, and no program that

@@ -12,7 +12,6 @@ mod silence;
 mod socket;
 mod wire;
 
-use std::cell::RefCell;
 use std::io::Write;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -245,7 +244,8 @@ pub(crate) fn print_file_section(access: &dyn TreeAccess, path: &str) -> Result<
 }
 
 /// Prints the next answer to a question to `out`, as [`TreeAccess::next_answer`]. No lock is held while it waits, and it
-/// may return earlier without an answer.
+/// may return earlier without an answer. It fails with [`Failure::ServerGone`] also after an answer was printed: then
+/// the answer may not be marked.
 pub(crate) fn wait_for_answer(
     global: &GlobalOptions,
     query: AskQuery<'_>,
@@ -262,10 +262,10 @@ pub(crate) fn wait_for_answer(
     let came = alone.wait_for_answer(query, within);
     Box::new(alone).close();
     came?;
-    let out = RefCell::new(out);
-    with_tree(global, AccessPurpose::ACT, |tree| {
-        tree.next_answer(query, Duration::ZERO, *out.borrow_mut())
-    })
+    let access = open_tree(global, AccessPurpose::ACT)?;
+    let outcome = access.next_answer(query, Duration::ZERO, out);
+    access.close();
+    outcome
 }
 
 fn open_tree(

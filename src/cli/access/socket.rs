@@ -16,6 +16,8 @@ use super::{PATIENCE, PAUSE, TreeAccess};
 
 /// The time within which that process must greet.
 const GREETS_WITHIN: Duration = Duration::from_secs(2);
+/// The time within which that process must send an answer that it has, or say that none came in time.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 /// The time within which a carrying process must end its work and let a mount take over.
 const YIELDS_WITHIN: Duration = Duration::from_secs(60);
 
@@ -196,8 +198,12 @@ impl TreeAccess for SocketAccess {
         within: Duration,
         out: &mut dyn Write,
     ) -> Result<AskProgress, Failure> {
-        let within = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
-        let request = TreeRequest::Answer(query.key.to_owned(), query.printed.to_vec(), within);
+        let millis = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
+        let request = TreeRequest::Answer(query.key.to_owned(), query.printed.to_vec(), millis);
+        // A process that is stopped says nothing.
+        self.stream
+            .set_read_timeout(Some(within.saturating_add(ANSWERS_WITHIN)))
+            .map_err(|e| self.connection_failure(&e, false))?;
         let answered = self.send_request(&request, None).and_then(|()| self.receive_file(out));
         match answered {
             Ok(TreeResponse::Asked(progress)) => Ok(progress.into()),
@@ -206,5 +212,22 @@ impl TreeAccess for SocketAccess {
             Err(_) if self.broken.get() => Err(Failure::ServerGone),
             Err(failure) => Err(failure),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// S1229: a process that does not answer is waited for as long as for an answer, and a little more.
+    #[test]
+    fn a_process_that_is_stopped_is_not_waited_for() {
+        let (stream, _stopped) = UnixStream::pair().unwrap();
+        let access = SocketAccess { stream, used: Cell::new(false), broken: Cell::new(false) };
+        let query = AskQuery { key: "k", printed: &[] };
+        let began = Instant::now();
+        let outcome = access.next_answer(query, Duration::from_millis(10), &mut io::sink());
+        assert!(matches!(outcome, Err(Failure::ServerGone)), "{outcome:?}");
+        assert!(began.elapsed() < ANSWERS_WITHIN * 3, "{:?}", began.elapsed());
     }
 }
