@@ -53,7 +53,8 @@ pub(super) fn check_state(
 /// Waits until each recipient of the messages with an idempotency key shows a state or a later one.
 ///
 /// # Errors
-/// [`Failure::Refused`] at once if the message was refused for a recipient, [`TIMED_OUT`] when the time is over.
+/// [`Failure::Refused`] at once if the message was refused for a recipient, [`TIMED_OUT`] when the time is over, also if
+/// the state cannot be read then.
 pub(super) fn wait_for_state(
     global: &GlobalOptions,
     (key, recipients): (&str, usize),
@@ -68,6 +69,10 @@ pub(super) fn wait_for_state(
     let report = report_path("key=", key);
     let seen = watch_receipts(global, (&report, recipients), deadline, |seen| {
         is_over(seen, recipients, wanted)
+    })
+    .map_err(|failure| {
+        let why = format!("the message is sent, but its state cannot be read: {failure}");
+        Failure::Code(TIMED_OUT, why)
     })?;
     if let Some(refused) = seen.iter().find(|one| one.state == DeliveryState::Refused) {
         let why = refused.reason.as_deref().unwrap_or("no reason is known");

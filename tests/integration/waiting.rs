@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use crate::common::fixtures::{mounted_three, strs};
 use crate::common::proc::Running;
 use crate::common::samp::{self, T0};
-use crate::common::{Bed, Mount, PATIENCE, need_root, soon, wait_for};
+use crate::common::{Bed, Mount, PATIENCE, need_root, run, soon, wait_for};
 
 fn reader(bed: &Bed, m: &Mount, script: &str) -> Running {
     let mut c = bed.command("bash");
@@ -438,4 +438,26 @@ fn s80_unmount() {
     m.signal(Signal::TERM);
     crate::common::soon("the reader ends", || !r.running());
     assert!(!crate::common::mounted(&m.dir));
+}
+
+/// S1232: `msgfs send --wait-for` beside a mount works with a key that is longer than the name of a file. If the state
+/// cannot be read when the time is over, it ends with 3 and says that the message is sent.
+#[test]
+fn s1232_a_long_key() {
+    let bed = Bed::new();
+    let _m = bed.mount("bar");
+    let send = |key: &str, time: &str| {
+        let line = ["send", "foo", "--new", "--wait-for", "stored", "--me", "bar", "hello"];
+        let mut command = bed.msgfs(line);
+        command.args(["--key", key, "--timeout", time]);
+        run(command, None)
+    };
+    for key in ["/".repeat(256), "%a".repeat(120), "x".repeat(252)] {
+        let out = send(&key, "60s");
+        assert_eq!(out.code(), Some(0), "{key}: {out:?}");
+    }
+    std::fs::remove_file(bed.state("bar").join("socket")).unwrap();
+    let out = send(&"y".repeat(256), "1s");
+    assert_eq!(out.code(), Some(3), "{out:?}");
+    assert!(out.stderr.contains("the message is sent"), "{out:?}");
 }

@@ -50,6 +50,16 @@ impl MountAccess {
         if path.is_empty() { self.root.clone() } else { self.root.join(path) }
     }
 
+    /// Connects to the mount to read a report whose name is longer than that of a file.
+    fn connect_for_report(&self) -> Result<SocketAccess, Failure> {
+        SocketAccess::connect(&self.state).map_err(|e| {
+            Failure::from_io(
+                "the query is longer than a file name, and the mount's socket fails",
+                &e,
+            )
+        })
+    }
+
     /// Returns why the name of a draft, or an acknowledgement, was refused. These have no note, so `status.txt` has the
     /// reason.
     fn read_last_refusal(&self, path: &str) -> Option<String> {
@@ -108,7 +118,7 @@ impl TreeAccess for MountAccess {
     }
 
     /// Reads a file that marks through the socket, over which the mount learns what was printed. A file would be marked
-    /// although nobody got its text.
+    /// although nobody got its text. A report whose name is too long for a file is read there, too.
     fn cat(&self, path: &str, out: &mut dyn Write) -> Result<(), Failure> {
         if is_marking_path(path) {
             // The kernel interrupts this wait. The mount does not notice the end of a command that waits at the socket,
@@ -122,6 +132,9 @@ impl TreeAccess for MountAccess {
             if let Ok(served) = SocketAccess::connect(&self.state) {
                 return served.cat(path, out);
             }
+        }
+        if path.starts_with(".sent/") && has_long_name(path) {
+            return self.connect_for_report()?.cat(path, out);
         }
         let mut file =
             File::open(self.full_path(path)).map_err(|e| failure_from_errno(path, &e))?;
@@ -137,19 +150,10 @@ impl TreeAccess for MountAccess {
     /// Asks through the socket if the query is too long for the name of a folder.
     fn search(&self, query: &str, limit: usize) -> Result<SearchReport, Failure> {
         let path = search_report_path(query, limit);
-        if path.split('/').all(|name| name.len() <= NAME_MAX) {
-            return show_search_progress(
-                || self.read_search_progress(),
-                || read_search_report(self, &path),
-            );
+        if has_long_name(&path) {
+            return self.connect_for_report()?.search(query, limit);
         }
-        let served = SocketAccess::connect(&self.state).map_err(|e| {
-            Failure::from_io(
-                "the query is longer than a file name, and the mount's socket fails",
-                &e,
-            )
-        })?;
-        served.search(query, limit)
+        show_search_progress(|| self.read_search_progress(), || read_search_report(self, &path))
     }
 
     fn has_path(&self, path: &str) -> bool {
@@ -271,6 +275,11 @@ impl TreeAccess for MountAccess {
             .map_err(|_| Failure::ServerGone)?
             .next_answer(query, within, out)
     }
+}
+
+/// Returns true if a part of a path is longer than the name of a file may be.
+fn has_long_name(path: &str) -> bool {
+    path.split('/').any(|name| name.len() > NAME_MAX)
 }
 
 /// Returns true for the errors of a mount that has ended.
