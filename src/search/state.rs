@@ -82,9 +82,10 @@ impl SearchState {
         self.rest.is_some()
     }
 
-    /// Forgets the words in memory, which the file has now.
+    /// Forgets the words in memory, which the file has now. A message that came since those of the file were listed is
+    /// missing again.
     pub fn drop_rest(&mut self) {
-        self.rest = None;
+        (self.rest, self.complete_at) = (None, None);
     }
 
     pub fn fault_text(&self) -> Option<String> {
@@ -338,5 +339,40 @@ impl SearchIndex {
     fn bytes_of(&self, messages: &[MsgIx]) -> usize {
         let tables = self.index.read();
         messages.iter().map(|ix| tables.messages.entry(*ix).location().len as usize).sum()
+    }
+}
+
+#[cfg(all(test, feature = "search"))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::index::testing::{Bed, message};
+    use crate::search::{BodySource, SearchSettings};
+
+    /// Messages that have one text.
+    struct SameBody;
+
+    impl BodySource for SameBody {
+        fn read_bodies(&self, messages: &[MsgIx], each: &mut dyn FnMut(MsgIx, &str, &str)) {
+            messages.iter().for_each(|ix| each(*ix, "", "a text"));
+        }
+    }
+
+    /// S1233: a message that came while the builder wrote is in memory only. It is missing again when the memory is
+    /// dropped.
+    #[test]
+    fn a_message_that_only_the_memory_has_is_missing_without_it() {
+        let bed = Bed::new();
+        bed.put(1, message("bob", "a", 1));
+        let settings = SearchSettings { file: bed.dir.path().join("search"), may_write: false };
+        let search = SearchIndex::new(Arc::new(bed.open()), Arc::new(SameBody), settings);
+        let mut state = SearchState::default();
+        let missing = search.list_missing(&mut state);
+        assert_eq!(missing.len(), 1);
+        search.add_rest(&mut state, &missing).unwrap();
+        assert!(search.list_missing(&mut state).is_empty());
+        state.drop_rest();
+        assert_eq!(search.list_missing(&mut state), missing);
     }
 }
