@@ -62,7 +62,7 @@ const STREAMED: usize = 8 << 20;
 
 /// A source of the texts of messages.
 pub trait BodySource: Send + Sync {
-    /// Reads messages in the fastest order, and calls `each` with the subject and the body of each one, as it is shown. Messages
+    /// Reads messages in the fastest order, and calls `each` with the subject and the body of each one, as they are shown. Messages
     /// that cannot be read are left out.
     fn read_bodies(&self, messages: &[MsgIx], each: &mut dyn FnMut(MsgIx, &str, &str));
 }
@@ -220,8 +220,8 @@ impl SearchIndex {
         self.is_near(&state, &missing)
     }
 
-    /// Returns true if a message that was found has the words of the query. If not, it is indexed anew, and after several
-    /// such messages the file is.
+    /// Returns true if a message that was found has the words of the query, or would be found again if it was indexed
+    /// anew. If not, it is indexed anew, and after several such messages the file is.
     pub fn check_hit(
         &self,
         finder: &MatchFinder,
@@ -232,11 +232,9 @@ impl SearchIndex {
         if !query.needs_text() || finder.is_sure(subject, body) {
             return true;
         }
-        let words = WordCatalog::in_memory().and_then(|mut words| {
-            words.add_messages(&self.index, &ShownBody { subject, body }, &[ix])?;
-            words.has_match(query)
-        });
-        if !matches!(words, Ok(false)) {
+        let is_true = !matches!(self.has_words(query, ix, &ShownBody { subject, body }), Ok(false));
+        // What a new row says, too, is no fault of the file.
+        if is_true || matches!(self.has_words(query, ix, self.bodies.as_ref()), Ok(true)) {
             return true;
         }
         self.changed.lock().insert(ix);
@@ -245,6 +243,18 @@ impl SearchIndex {
             self.distrust_file("hits do not have the words");
         }
         false
+    }
+
+    /// Returns true if the words of a message fit a query.
+    fn has_words(
+        &self,
+        query: &SearchQuery,
+        ix: MsgIx,
+        bodies: &dyn BodySource,
+    ) -> Result<bool, TableError> {
+        let mut words = WordCatalog::in_memory()?;
+        words.add_messages(&self.index, bodies, &[ix])?;
+        words.has_match(query)
     }
 
     /// Returns the messages that are indexed now, and the number of those in all, while the index is built.

@@ -347,8 +347,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::index::testing::{Bed, message};
-    use crate::search::{BodySource, SearchSettings};
+    use crate::index::testing::{Bed, at, message};
+    use crate::search::{BodySource, MatchFinder, SearchSettings};
 
     /// Messages that have one text.
     struct SameBody;
@@ -374,5 +374,21 @@ mod tests {
         assert!(search.list_missing(&mut state).is_empty());
         state.drop_rest();
         assert_eq!(search.list_missing(&mut state), missing);
+    }
+
+    /// S1234: a hit without the words of the query is no fault of the file if the message would be indexed so again.
+    #[test]
+    fn a_hit_that_would_be_found_again_keeps_the_file() {
+        let bed = Bed::new();
+        bed.put(1, message("bob", "a", 1));
+        let settings = SearchSettings { file: bed.dir.path().join("search"), may_write: false };
+        let search = SearchIndex::new(Arc::new(bed.open()), Arc::new(SameBody), settings);
+        let ix = at(&search.index, "a");
+        for (word, is_kept, false_hits) in [("text", true, 0), ("gone", false, 1)] {
+            let query = word.parse().unwrap();
+            let finder = MatchFinder::new(&query);
+            assert_eq!(search.check_hit(&finder, &query, ix, ("", "shown")), is_kept, "{word}");
+            assert_eq!(search.false_hits.load(Ordering::Relaxed), false_hits, "{word}");
+        }
     }
 }

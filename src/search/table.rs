@@ -19,7 +19,7 @@ use super::query::{SearchQuery, WordPattern};
 use super::titles::{TitleMark, TitlePrints};
 
 /// The version of the tables.
-const VERSION: i64 = 2;
+const VERSION: i64 = 3;
 
 /// The tables of this version.
 const SCHEMA: &str = "
@@ -34,7 +34,7 @@ const SCHEMA: &str = "
     CREATE TABLE counts(inserted INTEGER NOT NULL, removed INTEGER NOT NULL);
     INSERT INTO counts VALUES(0, 0);
     CREATE TABLE titles(source INTEGER PRIMARY KEY, print INTEGER NOT NULL);
-    PRAGMA user_version = 2;
+    PRAGMA user_version = 3;
 ";
 
 /// The settings of a connection. `mmap_size`, and `journal_mode` at the opening, keep the file from being mapped.

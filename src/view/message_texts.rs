@@ -13,7 +13,9 @@ use super::transcript::find_rules;
 use super::{Error, names};
 use crate::index::{Index, IndexEntry, MsgIx};
 use crate::model::locks::Mutex;
-use crate::model::{Message, ShownMessage, SignatureState, Timestamp, plain_thread_id};
+use crate::model::{
+    Message, ShownMessage, SignatureState, Timestamp, plain_thread_id, render_body, sanitize_line,
+};
 use crate::search::BodySource;
 use crate::store::{Record, Store, StoreError};
 
@@ -238,8 +240,7 @@ impl BodySource for MessageTexts {
             let at: Vec<_> = messages.iter().map(|(_, entry, _)| entry.location()).collect();
             let mut is_left = vec![true; messages.len()];
             let mut give = |number: usize, ix, signature, record| {
-                let message = shown_message(record, signature);
-                each(ix, message.subject.as_deref().unwrap_or_default(), &message.body);
+                give_shown(ix, &shown_message(record, signature), each);
                 if let Some(left) = is_left.get_mut(number) {
                     *left = false;
                 }
@@ -256,8 +257,7 @@ impl BodySource for MessageTexts {
                 let Some((ix, _, signature)) = messages.get(number) else { continue };
                 let read = self.live_entry(*ix).and_then(|entry| self.read_record(*ix, &entry));
                 if let Ok(record) = read {
-                    let message = shown_message(record, *signature);
-                    each(*ix, message.subject.as_deref().unwrap_or_default(), &message.body);
+                    give_shown(*ix, &shown_message(record, *signature), each);
                 }
             }
         }
@@ -272,6 +272,12 @@ fn shown_message(mut record: Record, signature: SignatureState) -> Message {
         record.message.body = body;
     }
     record.message
+}
+
+/// Calls `each` with the subject and the body of a message as its file shows them.
+fn give_shown(ix: MsgIx, message: &Message, each: &mut dyn FnMut(MsgIx, &str, &str)) {
+    let subject = sanitize_line(message.subject.as_deref().unwrap_or_default());
+    each(ix, &subject, &render_body(&message.body));
 }
 
 /// Returns the subject of a message, if it has one, and the first line of its text, both cut to this many characters.

@@ -1,6 +1,7 @@
 //! `search/`: queries, the entries of their folders, `hits.txt`, and damage of the index.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
 use super::*;
@@ -211,6 +212,22 @@ fn a_damaged_index_is_made_again() {
         listed(&second, "while closed");
         second.stop_search();
     }
+}
+
+/// S1234: the words of a subject are those that its file shows, so such a message never costs the index its file.
+#[test]
+fn a_subject_is_found_by_the_words_that_are_shown() {
+    let hidden = about("00000001", T0, "de\u{34f}ploy no\u{ad}w", "a text\n");
+    let (bed, file) = searching(vec![hidden], true);
+    assert_eq!(find(&bed, "ploy"), "1");
+    let inode = || fs::metadata(&file).map(|meta| meta.ino()).unwrap();
+    let first = inode();
+    for number in 0..5 {
+        // The hits of one query are kept, so each is another.
+        assert_eq!(find(&bed, &format!("deploy -x{number}")), "");
+    }
+    assert_eq!(find(&bed, "\"de ploy no w\""), "1");
+    assert_eq!(inode(), first);
 }
 
 #[test]
