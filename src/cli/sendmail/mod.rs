@@ -135,7 +135,7 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let folder = SubmissionFolder::new(&context.paths.cache);
     let files = mail.attachments();
     let paths = folder.write_files(&files).map_err(|e| {
-        let what = format!("{}: the attachments cannot be put there", folder.path().display());
+        let what = format!("{}: the attachments cannot be put there", folder.above().display());
         Failure::Code(exit::TEMPFAIL, Failure::from_io(what, &e).to_string())
     })?;
     let draft =
