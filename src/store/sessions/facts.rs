@@ -77,9 +77,9 @@ pub struct SessionProgress {
     pub is_refused: bool,
     /// True if the log may begin with copies of what its origin has.
     pub repeats_origin: bool,
-    /// The number of messages that were copies so far.
-    pub copied_messages: usize,
-    /// True if a message was no copy, so that none after it is one.
+    /// The number of lines of the origin up to the last one that was copied.
+    pub copied_lines: usize,
+    /// True if a line was no copy, so that none after it is one.
     pub copies_ended: bool,
 }
 

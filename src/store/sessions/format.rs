@@ -15,7 +15,7 @@ use super::dialect::SessionDialect;
 use super::facts::{PendingPieces, SessionFacts};
 use super::line::{HeadNotes, LineStep, SessionLine, TitleNote};
 use super::message::SessionRole;
-use super::owners::{LineClaim, OwnedLine, SessionShared, hash_line_id};
+use super::owners::{LineClaim, OwnedLine, SessionShared, find_copied, hash_line_id, last_message};
 use super::read;
 use crate::model::locks::{LockLevel, Mutex};
 use crate::model::{Timestamp, display_path, sanitize_line};
@@ -341,8 +341,8 @@ impl<'a, D: SessionDialect> SessionFold<'_, 'a, D> {
             self.shared.note_log(self.n, self.key, Some(time.millis()));
         }
         if is_first && notes.as_ref().is_some_and(|notes| notes.base.is_some()) {
-            let shared = self.shared.forks.get(&self.n).and_then(|messages| messages.last());
-            self.log.facts.read.last_copied = shared.map(|message| message.id.clone());
+            let shared = self.shared.forks.get(&self.n);
+            self.log.facts.read.last_copied = shared.and_then(|lines| last_message(lines)).cloned();
         }
         if let Some(agent) = notes.as_mut().and_then(|notes| notes.agent.take()) {
             self.log.facts.agent = Some(agent.into_owned());
@@ -368,27 +368,26 @@ impl<'a, D: SessionDialect> SessionFold<'_, 'a, D> {
         Ok(())
     }
 
-    /// Returns true if a line stands among those that a fork has repeated.
+    /// Returns true if a line is one of those that a fork has repeated.
     fn is_repeated(&mut self, line: &SessionLine<'_>) -> bool {
         let read = &mut self.log.facts.read;
         if !read.repeats_origin || read.copies_ended {
             return false;
         }
         let Some(origin) = self.shared.forks.get(&self.n) else { return false };
-        if !line.step.ends_message() {
+        if line.step == LineStep::Piece && line.content == 0 {
             return true;
         }
-        match origin.get(read.copied_messages) {
-            Some(copied) if copied.content == line.content => {
-                read.copied_messages += 1;
-                read.last_copied = Some(copied.id.clone());
-                true
-            }
-            _ => {
-                read.copies_ended = true;
-                false
-            }
+        let ahead = origin.get(read.copied_lines..).unwrap_or_default();
+        let Some((before, copied)) = find_copied(ahead, line) else {
+            read.copies_ended = true;
+            return false;
+        };
+        read.copied_lines += before + 1;
+        if copied.id.is_some() {
+            read.last_copied.clone_from(&copied.id);
         }
+        true
     }
 
     /// Returns true if a line is one of this log, and not a copy.

@@ -87,7 +87,7 @@ pub struct SessionLine<'a> {
     pub id: Cow<'a, str>,
     /// Its time.
     pub time: Option<Timestamp>,
-    /// A hash of its content.
+    /// A hash of its content; 0 if a piece is not compared with others.
     pub content: u32,
     /// True if it names another session as the one from which it was copied.
     pub is_declared_copy: bool,

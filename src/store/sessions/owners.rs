@@ -11,6 +11,8 @@ use hashbrown::HashTable;
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
+use super::line::SessionLine;
+
 /// The owner of a line, in 24 bytes a line.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
@@ -86,17 +88,36 @@ pub struct SessionShared {
     pub reread: BTreeSet<u32>,
     /// Logs whose titles may have changed.
     pub retitled: BTreeSet<u32>,
-    /// The messages that forks share with their origins, by the log of the fork.
-    pub forks: BTreeMap<u32, Vec<ForkedMessage>>,
+    /// The lines that forks share with their origins, by the log of the fork.
+    pub forks: BTreeMap<u32, Vec<ForkedLine>>,
 }
 
-/// A message that a fork may have repeated.
+/// A line that a fork may have repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ForkedMessage {
+pub struct ForkedLine {
     /// The hash of its content.
     pub content: u32,
-    /// Its id.
-    pub id: String,
+    /// Its id, if it ends a message.
+    pub id: Option<String>,
+}
+
+/// Returns the line of an origin that a line of its fork repeats, and the number of lines before it. `ahead` are the
+/// lines after the last one that was repeated. A fork may lack a piece of its origin, and no message.
+pub fn find_copied<'o>(
+    ahead: &'o [ForkedLine],
+    line: &SessionLine<'_>,
+) -> Option<(usize, &'o ForkedLine)> {
+    let is_same = |one: &ForkedLine| one.content == line.content;
+    let mut ahead = ahead.iter().enumerate();
+    if line.step.ends_message() {
+        return ahead.find(|(_, one)| one.id.is_some()).filter(|(_, one)| is_same(one));
+    }
+    ahead.take_while(|(_, one)| one.id.is_none()).find(|(_, one)| is_same(one))
+}
+
+/// Returns the id of the last message among lines.
+pub fn last_message(lines: &[ForkedLine]) -> Option<&String> {
+    lines.iter().rev().find_map(|line| line.id.as_ref())
 }
 
 /// The part of the facts that is saved besides the lines.

@@ -158,7 +158,9 @@ fn s1012_archive() {
 fn s1013_forks() {
     let (bed, m) = with(|bed| {
         put(&log(bed, A), conversation(true));
-        let fork = Rollout::new(B, true, &json!({"forked_from_id": A}))
+        let begun = Rollout { text: String::new(), second: 10, is_legacy: true };
+        let fork = begun
+            .record("session_meta", &json!({"id": B, "cwd": "/home/anna/p", "forked_from_id": A}))
             .record("session_meta", &json!({"id": A}))
             .prompt("please look")
             .call()

@@ -332,14 +332,21 @@ pub fn read_thread_id(text: &str) -> Option<String> {
 
 /// Decides what an item of the model is.
 fn judge_response<'a>(payload: &'a str, line: &mut SessionLine<'a>) {
-    let Some([kind, summary]) = pick_members(payload, ["type", "summary"]) else { return };
+    let names = ["type", "summary", "call_id"];
+    let Some([kind, summary, call]) = pick_members(payload, names) else { return };
     let kind = as_text(kind.as_ref()).unwrap_or_default();
-    let is_piece = match &*kind {
-        "reasoning" => !read_summary(summary.as_ref()).is_empty(),
-        kind => is_call(kind) || is_output(kind),
+    // A copy may spell the rest of an item in another way.
+    let known_by = match &*kind {
+        "reasoning" => Some(read_summary(summary.as_ref())).filter(|text| !text.is_empty()),
+        kind if is_call(kind) || is_output(kind) => {
+            Some(as_text(call.as_ref()).unwrap_or_default().into_owned())
+        }
+        _ => None,
     };
-    if is_piece {
+    if let Some(text) = known_by {
         (line.step, line.has_parts) = (LineStep::Piece, true);
+        let hash = XxHash3_64::oneshot([&*kind, "\n", &text].concat().as_bytes());
+        line.content = ((hash >> 32) as u32).max(1);
     } else if kind != "reasoning" && !QUIET_RESPONSES.contains(&&*kind) {
         line.unknown = Some(kind.into_owned().into());
     }

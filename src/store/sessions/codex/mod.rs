@@ -12,8 +12,8 @@ use super::build::MessageBuilder;
 use super::dialect::{LineContext, LogIdentity, SessionDialect};
 use super::facts::PendingPieces;
 use super::format::SessionFormat;
-use super::line::SessionLine;
-use super::owners::ForkedMessage;
+use super::line::{LineStep, SessionLine};
+use super::owners::{ForkedLine, last_message};
 use crate::store::engine::lines::log::{LineRun, read_lines, split_lines};
 use crate::store::engine::lines::scan::LogScan;
 use crate::store::engine::lines::table::{LogRow, LogRowOf};
@@ -101,7 +101,7 @@ impl SessionDialect for CodexCli {
             if is_told || log.facts.session.is_some() {
                 continue;
             }
-            if let Ok(Some(session)) = read_thread_id(scan, &log) {
+            if let Ok(Some(session)) = read_first_line(scan, &log, line::read_thread_id) {
                 let mut facts = log.facts.clone();
                 facts.session = Some(session);
                 scan.store.table.write().set_log(*n, LogRow { facts, ..log });
@@ -133,18 +133,18 @@ impl SessionDialect for CodexCli {
             }
         }
         for (n, origin) in found {
-            let messages = list_messages(scan, &origin);
+            let lines = list_lines(scan, n, &origin);
             let mut table = scan.store.table.write();
-            let last = messages.last().map(|message| &message.id);
-            // A log that was read with these messages before the store was opened has nothing new.
+            let last = last_message(&lines);
+            // A log that was read with these lines before the store was opened has nothing new.
             let is_done = table.get(n).is_some_and(|log| {
                 let read = &log.facts.read;
-                read.copied_messages > 0 || last.is_some() && read.last_copied.as_ref() == last
+                read.copied_lines > 0 || last.is_some() && read.last_copied.as_ref() == last
             });
             if !is_done {
                 table.shared.rereads.insert(n);
             }
-            table.shared.forks.insert(n, messages);
+            table.shared.forks.insert(n, lines);
         }
     }
 }
@@ -178,7 +178,7 @@ impl ForkOrigin {
         }
     }
 
-    /// Returns true if a fork shares a line.
+    /// Returns true if a fork shares a line, or may share it.
     fn has_line(&self, text: &str) -> bool {
         match self {
             Self::Thread(_) => true,
@@ -198,20 +198,21 @@ fn is_folder(path: &str) -> bool {
     }
 }
 
-/// Returns the thread that the first line of a log describes.
-fn read_thread_id(
+/// Returns what `read` finds in the first line of a log.
+fn read_first_line<T>(
     scan: &mut LogScan<'_, CodexFormat>,
     log: &LogRowOf<CodexFormat>,
-) -> io::Result<Option<String>> {
+    read: impl Fn(&str) -> Option<T>,
+) -> io::Result<Option<T>> {
     let file = scan.open_log(log)?.file;
-    let mut thread = None;
+    let mut found = None;
     read_lines(&file, 0, MAX_HEAD, |run| {
-        if let (LineRun::Lines(run, offset), None) = (run, &thread) {
+        if let (LineRun::Lines(run, offset), None) = (run, &found) {
             let first = split_lines(run, offset).into_iter().next();
-            thread = first.and_then(|first| line::read_thread_id(&first.text));
+            found = first.and_then(|first| read(&first.text));
         }
     })?;
-    Ok(thread)
+    Ok(found)
 }
 
 /// Takes in the names that people gave to threads, if their file has changed.
@@ -253,11 +254,24 @@ fn parse_names(text: &str) -> BTreeMap<String, String> {
     names
 }
 
-/// Returns the messages that a fork shares with its origin.
-fn list_messages(scan: &mut LogScan<'_, CodexFormat>, origin: &ForkOrigin) -> Vec<ForkedMessage> {
-    let mut logs: Vec<LogRowOf<CodexFormat>> = {
+/// Returns the lines that a fork shares with its origin, or may share.
+fn list_lines(
+    scan: &mut LogScan<'_, CodexFormat>,
+    fork: u32,
+    origin: &ForkOrigin,
+) -> Vec<ForkedLine> {
+    let (fork, mut logs) = {
         let table = scan.store.table.read();
-        table.logs.iter().filter(|log| origin.is_log(log)).cloned().collect()
+        let logs = table.logs.iter().filter(|log| origin.is_log(log)).cloned();
+        (table.get(fork).cloned(), logs.collect::<Vec<LogRowOf<CodexFormat>>>())
+    };
+    // Copies have new times, and what the origin has since then is no part of them.
+    let begun = match (origin, fork) {
+        (ForkOrigin::Thread(_), Some(fork)) => {
+            let read = |text: &str| line::parse("", text).ok()?.time;
+            read_first_line(scan, &fork, read).ok().flatten()
+        }
+        _ => None,
     };
     logs.sort_by(|a, b| a.name.cmp(&b.name));
     let mut out = Vec::new();
@@ -268,8 +282,12 @@ fn list_messages(scan: &mut LogScan<'_, CodexFormat>, origin: &ForkOrigin) -> Ve
             let LineRun::Lines(run, offset) = run else { return };
             for piece in split_lines(run, offset) {
                 let Ok(line) = line::parse(&thread, &piece.text) else { continue };
-                if line.step.ends_message() && origin.has_line(&piece.text) {
-                    out.push(ForkedMessage { content: line.content, id: line.id.into_owned() });
+                let is_compared =
+                    line.step.ends_message() || line.step == LineStep::Piece && line.content != 0;
+                let is_later = line.time.zip(begun).is_some_and(|(time, begun)| time > begun);
+                if is_compared && !is_later && origin.has_line(&piece.text) {
+                    let id = line.step.ends_message().then(|| line.id.into_owned());
+                    out.push(ForkedLine { content: line.content, id });
                 }
             }
         });

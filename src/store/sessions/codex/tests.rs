@@ -37,6 +37,12 @@ impl Rollout {
         Self { text: String::new(), second: 0, legacy: true }.meta(thread, more)
     }
 
+    /// Returns the begin of a fork of [`A`] in the older form that is made at a second.
+    fn fork_at(second: u32) -> Self {
+        let forked = format!(r#","forked_from_id":"{A}""#);
+        Self { text: String::new(), second, legacy: true }.meta(B, &forked).meta(A, "")
+    }
+
     fn meta(self, thread: &str, more: &str) -> Self {
         self.record(
             "session_meta",
@@ -217,8 +223,7 @@ fn a_fork_without_copies_has_its_own_lines() {
 #[test]
 fn a_fork_that_repeats_its_origin_has_its_own_messages_only() {
     let origin = Rollout::legacy(A, "").prompt("hi").call("c1", "out").answer("ran");
-    let fork = Rollout::legacy(B, &format!(r#","forked_from_id":"{A}""#))
-        .meta(A, "")
+    let fork = Rollout::fork_at(10)
         .prompt("hi")
         .call("c1", "out")
         .answer("ran")
@@ -237,7 +242,7 @@ fn a_fork_that_repeats_its_origin_has_its_own_messages_only() {
         let threads: Vec<String> = ids(&book).into_iter().map(|(.., thread)| thread).collect();
         assert_eq!(threads, [A, A, B, B], "{first} first");
         let answered = id(A, 5, "agent", "ran");
-        let prompt = book.one(&id(B, 8, "user", "other"));
+        let prompt = book.one(&id(B, 18, "user", "other"));
         assert_eq!(prompt.in_reply_to.as_deref(), Some(&*answered));
         // Without its origin, what it repeats is its own.
         std::fs::remove_file(bed.path(&log(A))).unwrap();
@@ -247,6 +252,50 @@ fn a_fork_that_repeats_its_origin_has_its_own_messages_only() {
     }
 }
 
+/// S1236: a fork keeps its own prompt and its own calls if its origin goes on later with the same prompt, also if the
+/// fork is read for the first time after that.
+#[test]
+fn a_fork_keeps_what_its_origin_says_later_too() {
+    let origin = Rollout::legacy(A, "").prompt("hi").call("c1", "out").answer("ran");
+    let copies = Rollout::fork_at(10).prompt("hi").call("c1", "out").answer("ran");
+    let fork = copies.prompt("continue").call("c2", "out").answer("done B");
+    let mut resumed = origin.clone();
+    resumed.second = 40;
+    let resumed = resumed.prompt("continue").call("c9", "out").answer("done A");
+    let of_b = |book: &Book| -> Vec<_> {
+        ids(book).into_iter().filter(|(.., thread)| thread == B).collect()
+    };
+    let bed = SessionBed::new(Kind::Codex);
+    bed.write(&log(A), &origin.text);
+    bed.write(&log(B), &fork.text);
+    let store = bed.open();
+    let mut book = Book::scanned(&*store);
+    let before = of_b(&book);
+    assert_eq!(before.len(), 2);
+    bed.write(&log(A), &resumed.text);
+    book.scan(&*store, true);
+    assert_eq!(of_b(&book), before);
+    assert_eq!(of_b(&bed.book()), before);
+    let texts: Vec<_> = bed.read(B).1.iter().map(show_blocks).collect();
+    let answer = vec!["call c2 exec_command \"out\"", "done B"];
+    assert_eq!(texts, [vec!["continue"], answer]);
+}
+
+/// S1236: a fork that goes on from an earlier message with the same prompt keeps its own calls. A call that the origin
+/// has, and the fork lacks, ends no copies.
+#[test]
+fn a_call_that_the_origin_lacks_ends_the_copies() {
+    let origin = Rollout::legacy(A, "").prompt("hi").call("c0", "").call("c1", "out").answer("ran");
+    let origin = origin.prompt("continue").call("c9", "out").answer("done A");
+    let copies = Rollout::fork_at(20).prompt("hi").call("c1", "out").answer("ran");
+    let fork = copies.prompt("continue").call("c2", "out").answer("done B");
+    let bed = SessionBed::new(Kind::Codex);
+    bed.write(&log(A), &origin.text);
+    bed.write(&log(B), &fork.text);
+    let texts: Vec<_> = bed.read(B).1.iter().map(show_blocks).collect();
+    assert_eq!(texts, [["call c2 exec_command \"out\"", "done B"]]);
+}
+
 #[test]
 fn a_migrated_fork_has_its_own_messages_only() {
     let bed = SessionBed::new(Kind::Codex);
@@ -254,14 +303,16 @@ fn a_migrated_fork_has_its_own_messages_only() {
     bed.write(&log(A), talk(Rollout::legacy(A, "")).text);
     let own = |lines: Rollout| lines.prompt("other").answer("way");
     let forked = format!(r#","forked_from_id":"{A}""#);
-    bed.write(&log(B), own(talk(Rollout::legacy(B, &forked).meta(A, ""))).text);
+    bed.write(&log(B), own(talk(Rollout::fork_at(10))).text);
     let store = bed.open();
     let mut book = Book::scanned(&*store);
     let before = ids(&book);
     assert_eq!(before.len(), 4);
     // The migration leaves out the description of the origin, and its line numbers begin anew.
-    let mut lines = Rollout::new(B, &(forked + r#","history_mode":"paginated""#));
-    lines.second = 2;
+    let paginated = forked + r#","history_mode":"paginated""#;
+    let empty = Rollout { text: String::new(), second: 10, legacy: false };
+    let mut lines = empty.meta(B, &paginated);
+    lines.second = 12;
     bed.write(&log(B), own(talk(lines)).numbered());
     book.scan(&*store, true);
     assert_eq!(ids(&book), before);
