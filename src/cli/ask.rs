@@ -231,7 +231,7 @@ impl Write for BodyWriter<'_> {
 mod tests {
     use super::*;
 
-    /// S1231: an answer whose mark is missing is not printed again, and another one is.
+    /// S956: an answer whose mark is missing is not printed again, and another one is.
     #[test]
     fn an_answer_is_printed_once() {
         let unmarked = [b"From: bob\nMessage-ID: <1@samp>\n\n".to_vec()];

@@ -359,7 +359,7 @@ mod tests {
         }
     }
 
-    /// S1233: a message that came while the builder wrote is in memory only. It is missing again when the memory is
+    /// S942: a message that came while the builder wrote is in memory only. It is missing again when the memory is
     /// dropped.
     #[test]
     fn a_message_that_only_the_memory_has_is_missing_without_it() {
@@ -376,7 +376,7 @@ mod tests {
         assert_eq!(search.list_missing(&mut state), missing);
     }
 
-    /// S1234: a hit without the words of the query is no fault of the file if the message would be indexed so again.
+    /// S943: a hit without the words of the query is no fault of the file if the message would be indexed so again.
     #[test]
     fn a_hit_that_would_be_found_again_keeps_the_file() {
         let bed = Bed::new();

@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use serde_json::json;
 
 use crate::common::fixtures::{mounted_three, strs};
 use crate::common::proc::Running;
-use crate::common::samp::{self, T0};
+use crate::common::samp::{self, Rec, T0, append_raw, log};
 use crate::common::{Bed, Mount, PATIENCE, need_root, run, soon, wait_for};
 
 fn reader(bed: &Bed, m: &Mount, script: &str) -> Running {
@@ -456,8 +457,33 @@ fn s1232_a_long_key() {
         let out = send(&key, "60s");
         assert_eq!(out.code(), Some(0), "{key}: {out:?}");
     }
-    std::fs::remove_file(bed.state("bar").join("socket")).unwrap();
+    let (socket, aside) = (bed.state("bar").join("socket"), bed.state("bar").join("aside"));
+    std::fs::rename(&socket, &aside).unwrap();
     let out = send(&"y".repeat(256), "1s");
+    std::fs::rename(&aside, &socket).unwrap();
     assert_eq!(out.code(), Some(3), "{out:?}");
     assert!(out.stderr.contains("the message is sent"), "{out:?}");
+}
+
+/// S1230: if the answer cannot be printed, `msgfs ask` ends with 3 and says that the message is sent. The answer stays
+/// unread.
+#[test]
+fn s1230_an_answer_that_is_not_printed() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    let program = crate::common::binary().display().to_string();
+    let ask = format!("{program} ask foo --new --key k --timeout 0 --me bar 'which port?'");
+    let out = bed.sh(&ask);
+    assert_eq!(out.code(), Some(3), "{out:?}");
+    let asked = samp::only(&bed.store, "bar");
+    let thread = samp::member(&asked, "thread");
+    let answer = Rec::new("foo", "bar", thread, "port 80", samp::now() + 1);
+    let re = ("re", json!(samp::member(&asked, "id")));
+    append_raw(&log(&bed.store, "foo"), answer.line_with(&[re]));
+    wait_for(PATIENCE, "it arrives", || m.ls("inbox").len() == 1);
+    let out = bed.sh(&format!("{ask} > /dev/full"));
+    assert_eq!(out.code(), Some(3), "{out:?}");
+    assert!(out.stderr.contains("the message is sent, but cannot write"), "{out:?}");
+    assert_eq!(m.ls("inbox").len(), 1);
+    assert_eq!(bed.sh(&ask).stdout, "port 80\n");
 }

@@ -54,7 +54,7 @@ impl MountAccess {
     fn connect_for_report(&self) -> Result<SocketAccess, Failure> {
         SocketAccess::connect(&self.state).map_err(|e| {
             Failure::from_io(
-                "the query is longer than a file name, and the mount's socket fails",
+                "the query or key is longer than a file name, and the mount's socket fails",
                 &e,
             )
         })

@@ -88,7 +88,7 @@ mod tests {
         MailAttachment { name: "a.txt".into(), bytes: bytes.into() }
     }
 
-    /// S1235: two processes of one number do not share a folder, and only old folders are removed.
+    /// S535: two processes of one number do not share a folder, and only old folders are removed.
     #[test]
     fn each_folder_has_its_own_name() {
         let cache = tempfile::tempdir().unwrap();

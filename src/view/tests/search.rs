@@ -214,7 +214,7 @@ fn a_damaged_index_is_made_again() {
     }
 }
 
-/// S1234: the words of a subject are those that its file shows, so such a message never costs the index its file.
+/// S936: the words of a subject are those that its file shows, so such a message never costs the index its file.
 #[test]
 fn a_subject_is_found_by_the_words_that_are_shown() {
     let hidden = about("00000001", T0, "de\u{34f}ploy no\u{ad}w", "a text\n");

@@ -176,6 +176,24 @@ fn s1013_forks() {
     assert_eq!(bodies(&m, A)[2], "or right");
 }
 
+/// S1236: a fork keeps its own prompt and its own call if its origin had the same prompt later, before the fork was read.
+#[test]
+fn s1236_an_origin_that_goes_on() {
+    let (_bed, m) = with(|bed| {
+        let talk = |begun: Rollout| begun.prompt("please look").call().answer("ran");
+        let mut origin = talk(Rollout::new(A, true, &json!({})));
+        origin.second = 40;
+        put(&log(bed, A), origin.prompt("continue").call().answer("done A").text);
+        let begun = Rollout { text: String::new(), second: 10, is_legacy: true };
+        let fork = begun
+            .record("session_meta", &json!({"id": B, "cwd": "/home/anna/p", "forked_from_id": A}))
+            .record("session_meta", &json!({"id": A}));
+        put(&log(bed, B), talk(fork).prompt("continue").call().answer("done B").text);
+    });
+    let call = "[tool call: shell completed -> 01-tool-shell.json]";
+    assert_eq!(bodies(&m, B), ["continue".to_owned(), format!("{call}\ndone B")]);
+}
+
 /// S1014: a log whose first line describes no session is in `rejected/`.
 #[test]
 fn s1014_no_description() {
