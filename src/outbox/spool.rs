@@ -103,7 +103,7 @@ struct SpoolEntry {
 
 /// An entry that was sent, with the parcels that no store has taken over.
 #[derive(Debug)]
-struct SentEntry {
+struct FinishedSend {
     at: Timestamp,
     put: SpoolEntry,
 }
@@ -116,7 +116,7 @@ struct SpoolState {
     next: u64,
     pending: BTreeMap<u64, SpoolEntry>,
     /// The messages that were sent and were still in the file when it was opened, oldest first.
-    sent: Vec<SentEntry>,
+    sent: Vec<FinishedSend>,
 }
 
 impl SpoolState {
@@ -209,7 +209,7 @@ impl Spool {
             };
             let at = line.at.unwrap_or(now);
             if let Some(put) = ended.filter(|_| line.sent && at >= now.plus_millis(-REPORTED_MS)) {
-                sent.push(SentEntry { at, put });
+                sent.push(FinishedSend { at, put });
             }
         }
         let written = log.len();
