@@ -269,7 +269,7 @@ impl Keyring {
     }
 
     /// Returns true if the message was there when the keys of its sender were forgotten.
-    fn is_forgotten(&self, message: SignedMessage<'_>) -> bool {
+    pub fn is_forgotten(&self, message: SignedMessage<'_>) -> bool {
         let state = self.state.lock();
         let held = state.document.forgotten_messages.get(message.from);
         held.is_some_and(|held| held.contains(&message.digest()))

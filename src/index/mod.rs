@@ -174,10 +174,7 @@ impl Index {
             mark_faults: (0..SourceId::STORES).map(|_| Mutex::default()).collect(),
             unsaved: bulk.into(),
         };
-        // Stores that are only read come first: another store may keep their messages.
-        let mut order: Vec<usize> = (0..index.stores.len()).collect();
-        order.sort_by_key(|n| column::at(&index.stores, *n).facets().appender.is_some());
-        for number in order {
+        for number in index.stores.scan_order() {
             // A store that cannot be read now does not hide the others.
             index.scan_store(number, true, bulk, progress);
             index.update_empty_threads(number);
@@ -535,7 +532,9 @@ fn restore_tables(
     let saved = saved.filter(|_| usable);
     let had = saved.is_some();
     if let Some(saved) = saved {
+        // The first message pins a key again, so all are judged in their order.
         let fits = saved.stores.len() == stores.len()
+            && !saved.tables.has_lost_pins(stores, keyring, &saved.trust)
             && stores.iter().zip(&saved.stores).all(|(store, saved)| store.restore_cursors(saved));
         if fits {
             keyring.note_changes_since(&saved.trust);

@@ -18,6 +18,14 @@ impl StoreList {
         Self { all, grown: OnceLock::new() }
     }
 
+    /// Returns the numbers of the stores in the order in which they are read at the start.
+    pub fn scan_order(&self) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.len()).collect();
+        // Stores that are only read come first: another store may keep their messages.
+        order.sort_by_key(|n| self.get(*n).is_some_and(|store| store.facets().appender.is_some()));
+        order
+    }
+
     fn newest_list(&self) -> &Self {
         let mut newest = self;
         while let Some(grown) = newest.grown.get() {

@@ -317,4 +317,35 @@ fn s1210_a_badly_signed_line_hides_no_message() {
     m.inbox_becomes(&names.each_ref().map(String::as_str));
     let w = Writer { bed, name: "foo", write: Box::new(|_, _| {}) };
     stays(&w, m, &[1; 4], 0, 0, "what a bad line repeats");
+
+/// S1239: after the keyring is lost, the first message of a sender pins a key again, mounted or not, cached or not. What
+/// was rejected does not, and neither does what came since.
+#[test]
+fn s1239_a_lost_keyring() {
+    let bed = Bed::new();
+    let put = |seed: u8, n: i64| {
+        let rec = samp::Rec::new("foo", "bar", "t", &format!("mail {n}"), T0 + n);
+        samp::append_signed(&bed.store, &key(seed), &rec);
+    };
+    put(1, 1);
+    put(2, 2);
+    let ring = bed.state("bar").join("keyring.json");
+    let lose = || fs::rename(&ring, bed.path("aside")).unwrap();
+    let valid = vec![format!("valid {}", fingerprint(&key(1)))];
+    let m = bed.mount("bar");
+    assert_eq!(signatures(&m), (valid.clone(), 1));
+    lose();
+    soon("there is a new keyring", || ring.exists());
+    assert_eq!(signatures(&m), (valid.clone(), 1), "mounted");
+    m.umount();
+    put(2, 3);
+    for cache in [true, false] {
+        lose();
+        if !cache {
+            fs::remove_dir_all(bed.path("cache")).unwrap();
+        }
+        let m = bed.mount("bar");
+        assert_eq!(signatures(&m), (valid.clone(), 2), "cache: {cache}");
+        m.umount();
+    }
 }

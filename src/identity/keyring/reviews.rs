@@ -43,6 +43,13 @@ impl Keyring {
         state.changed_addresses.extend(diff_names(before, &now));
     }
 
+    /// Returns the addresses without any key whose hash differs from `before`, an earlier [`Keyring::reviewed_hashes`].
+    pub fn find_unpinned_since(&self, before: &BTreeMap<String, u64>) -> BTreeSet<String> {
+        let state = self.state.lock();
+        let changed = diff_names(before, &state.trust_hashes());
+        changed.into_iter().filter(|address| !state.trusted.contains_key(address)).collect()
+    }
+
     /// Returns the [`Keyring::trust_hashes`] that the verdicts on all messages reflect. Each address that waits for a
     /// review, and each in `waiting`, has another hash, so that [`Keyring::note_changes_since`] finds a difference.
     pub fn reviewed_hashes(&self, mut waiting: BTreeSet<String>) -> BTreeMap<String, u64> {

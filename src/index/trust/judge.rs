@@ -1,6 +1,7 @@
 //! Trust in messages, as their signatures and the keyring decide it.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 use crate::identity::{
     Keyring, MessageDigest, SignatureVerdict, SignedMessage, describe_other_own_key,
@@ -8,10 +9,11 @@ use crate::identity::{
 use crate::index::apply::log_reject;
 use crate::index::messages::{IndexEntry, MessageTable, SignatureKind};
 use crate::index::position::MsgIx;
+use crate::index::source::SourceId;
 use crate::index::{Index, IndexChanges, IndexTables};
 use crate::model::locks::Mutex;
 use crate::model::{PublicKey, SignatureClaim, SignatureScope, Unsigned, verify};
-use crate::store::Rejection;
+use crate::store::{Rejection, Store};
 
 /// The trust decisions for one store.
 pub(in crate::index) struct TrustJudge<'a> {
@@ -135,10 +137,30 @@ impl Index {
             let IndexTables { messages, trust, .. } = &*self.tables.read();
             let theirs = messages_by_addresses(messages, &changed);
             let theirs = theirs.filter(|ix| messages.entry(*ix).is_live());
-            trust.rejects().filter_map(|(_, r)| r.message).chain(theirs).collect()
+            let rejected = trust.rejects().filter_map(|(_, r)| r.message);
+            self.sort_as_scanned(messages, rejected.chain(theirs).collect())
         };
         self.rejudge_messages(candidates);
         self.keyring.finish_review(&changed);
+    }
+
+    /// Sorts messages in the order in which a scan without a snapshot reports them, each once. The first one may pin a
+    /// key.
+    fn sort_as_scanned(&self, messages: &MessageTable, mut list: Vec<MsgIx>) -> Vec<MsgIx> {
+        let turns = self.stores.scan_order();
+        // A file is read from its start, and files are read in the order in which they came.
+        let mut first_in: HashMap<SourceId, MsgIx> = HashMap::new();
+        for ix in &list {
+            let first = first_in.entry(messages.entry(*ix).source()).or_insert(*ix);
+            *first = (*first).min(*ix);
+        }
+        list.sort_by_cached_key(|ix| {
+            let entry = messages.entry(*ix);
+            let turn = turns.iter().position(|number| *number == entry.store());
+            (turn, first_in.get(&entry.source()).copied(), entry.location().offset, *ix)
+        });
+        list.dedup();
+        list
     }
 
     /// Judges messages again whose senders just got their first key and that waited for it. The verdict on a
@@ -296,6 +318,26 @@ impl Index {
         if let Some(upkeep) = dependent.filter(|_| now_refused != refused) {
             upkeep.apply_decision(&entry.location(), now_refused);
         }
+    }
+}
+
+impl IndexTables {
+    /// Returns true if the keyring has lost all keys of an address since `before`, and a message that is known may pin
+    /// one again. If a person forgot the keys, no message from before pins any.
+    pub(in crate::index) fn has_lost_pins(
+        &self,
+        stores: &[Arc<dyn Store>],
+        keyring: &Keyring,
+        before: &BTreeMap<String, u64>,
+    ) -> bool {
+        let unpinned = keyring.find_unpinned_since(before);
+        let may_pin = |ix: MsgIx| {
+            let entry = self.messages.entry(ix);
+            let (from, id) = (self.messages.sender(entry), &self.messages.id(entry));
+            let store = stores.get(entry.store()).map_or("", |store| store.name());
+            !keyring.is_forgotten(SignedMessage { store, from, id })
+        };
+        !unpinned.is_empty() && messages_by_addresses(&self.messages, &unpinned).any(may_pin)
     }
 }
 

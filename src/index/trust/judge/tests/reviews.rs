@@ -1,6 +1,7 @@
 //! Tests of reviews that are interrupted, or that cannot read a message.
 
 use super::*;
+use crate::store::Location;
 
 /// S1207: a snapshot that is written before or amid a review has the next process judge the messages again.
 #[test]
@@ -61,4 +62,69 @@ fn what_could_not_be_read_is_judged_when_the_store_is_back() {
         assert_eq!((state(&index, "a"), state(&index, "b")), (Some(valid(2)), unknown));
         assert!(index.read().trust.unreviewed.is_empty());
     }
+}
+
+/// S1239: after the keyring is lost, the first message of a sender pins a key again, as without the cache. A forged one
+/// that was rejected does not, and neither does one that came since.
+#[test]
+fn after_a_lost_keyring_the_first_message_pins() {
+    for mounted in [true, false] {
+        let bed = Bed::new();
+        bed.put(1, with("foo", "genuine", signed(1, SignatureScope::Whole)));
+        bed.put(2, with("foo", "forged", signed(2, SignatureScope::Whole)));
+        let mut index = bed.open();
+        let check = |index: &Index| {
+            assert_eq!((state(index, "genuine"), state(index, "forged")), (Some(valid(1)), None));
+        };
+        check(&index);
+        if !mounted {
+            index.close();
+            bed.put(3, with("foo", "late", signed(2, SignatureScope::Whole)));
+        }
+        std::fs::remove_file(bed.dir.path().join("keyring.json")).unwrap();
+        if mounted {
+            assert!(index.keyring().reload_if_changed());
+            index.rejudge_changed();
+        } else {
+            index = bed.open();
+            assert_eq!(state(&index, "late"), None);
+        }
+        check(&index);
+        stays(&bed, index);
+    }
+}
+
+/// S1239: a line that was put in front of others in its log is judged before them, as without the cache.
+#[test]
+fn after_a_lost_keyring_each_file_is_judged_from_its_start() {
+    let bed = Bed::new();
+    for (id, seed) in [("one", 1), ("two", 2), ("three", 3)] {
+        bed.put(u32::from(seed), with("foo", id, signed(seed, SignatureScope::Whole)));
+    }
+    let index = bed.open();
+    for (id, source, offset) in [("one", 1, 50), ("two", 2, 0), ("three", 1, 0)] {
+        let ix = at(&index, id);
+        let found =
+            FoundMessage { at: Location { source, offset, len: 10 }, ..message("foo", id, 5) };
+        index.tables.write().messages.relocate(ix, SourceId::new(0, source), &found);
+    }
+    let [one, two, three] = ["one", "two", "three"].map(|id| at(&index, id));
+    let sorted = index.sort_as_scanned(&index.read().messages, vec![two, three, one, two]);
+    assert_eq!(sorted, [three, one, two]);
+}
+
+/// S1239: the snapshot stays in use after a person forgot the keys of an address.
+#[test]
+fn forgotten_keys_are_not_lost() {
+    let bed = Bed::new();
+    bed.put(1, with("foo", "a", signed(1, SignatureScope::Whole)));
+    let index = bed.open();
+    let before = index.keyring().reviewed_hashes(BTreeSet::new());
+    let is_lost = |keyring: &Keyring| index.read().has_lost_pins(index.stores(), keyring, &before);
+    let other = bed.keyring();
+    assert!(!is_lost(&other));
+    other.forget_address("foo", index.keyring_digests("foo")).unwrap();
+    assert!(!is_lost(&other));
+    std::fs::remove_file(bed.dir.path().join("keyring.json")).unwrap();
+    assert!(is_lost(&bed.keyring()));
 }
