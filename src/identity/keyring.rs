@@ -12,7 +12,8 @@
 //!    pinned key or not at all. The next new message pins again. If a forgotten key verifies a signature and the key on
 //!    offer does not, the verdict is unknown, not wrong.
 //! 5. The file wins. Another process may change it (`msgfs key trust`). Its text replaces the state in memory, except
-//!    for first-use pins that are not written yet and that the file does not contradict.
+//!    for first-use pins that are not written yet and that the file does not contradict, and for my own keys: they stay
+//!    pinned to my addresses that have no key in the file.
 //! 6. A file that cannot be understood is an error and is never replaced.
 //!
 //! The verdict on a signature follows from the message and the file alone, whatever was judged before.
@@ -23,6 +24,7 @@
 //! while a signature is verified. The lock on disk is taken after the mutex.
 
 mod error;
+mod own_keys;
 mod rejection_text;
 mod reviews;
 
@@ -140,7 +142,9 @@ struct KeyringState {
     new_pins: BTreeMap<String, (PublicKey, PinRecord)>,
     /// Refused keys of each address that are not in the file, with the time, in their order.
     new_refusals: BTreeMap<String, Vec<(PublicKey, String)>>,
-    /// True if days or stores of use are not in the file.
+    /// My own keys, by my address.
+    own_keys: BTreeMap<String, Vec<PublicKey>>,
+    /// True if days or stores of use, or pins of my own keys, are not in the file.
     has_unsaved_uses: bool,
     /// The stamp of the file when it was last read or written; `None` if there was no file.
     stamp: Option<Stamp>,
@@ -495,6 +499,7 @@ impl KeyringState {
     /// Reads the file, and adds what is not written yet where the file does not object.
     fn read_file(&mut self, path: &Path) -> Result<(), KeyringError> {
         let (mut document, stamp) = read_document(path)?;
+        let restored = self.restore_own_keys(&mut document);
         let in_file = document.trusted_keys();
         let forgotten = &self.document.forgotten_messages;
         self.new_pins.retain(|address, (key, pin)| {
@@ -515,9 +520,11 @@ impl KeyringState {
             });
             !refused.is_empty()
         });
-        self.has_unsaved_uses = false;
+        self.has_unsaved_uses = !restored.is_empty();
         self.stamp = stamp;
         self.adopt_document(document, trusted);
+        // The file has lost the refused keys of these addresses, too.
+        self.changed_addresses.extend(restored);
         self.fault = None;
         Ok(())
     }

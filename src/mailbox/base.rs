@@ -274,27 +274,32 @@ fn open_keyring(
     read_only: bool,
 ) -> Result<Arc<Keyring>, MailboxOpenError> {
     let file = paths.keyring_file();
-    if read_only {
-        return Ok(Arc::new(Keyring::open_read_only(&file)?));
-    }
-    let keyring = Keyring::open(&file)?;
+    let open = if read_only { Keyring::open_read_only } else { Keyring::open };
+    let keyring = open(&file)?;
     if let Some(key) = mine {
         // The pin comes before anything is read: a forged message from me must not be the first to pin a key.
-        keyring.trust_key(&me.name, Some(key))?;
+        if !read_only {
+            keyring.trust_key(&me.name, Some(key))?;
+        }
+        keyring.keep_own_key(&me.name, key);
     }
     Ok(Arc::new(keyring))
 }
 
-/// Returns my public key in each store. Unless the mailbox is read-only, each key is pinned to my addresses there
-/// before anything is read. A store without a usable key can still be read, and sending to it reports the
-/// reason.
+/// Returns my public key in each store. Each key is pinned to my addresses there before anything is read; a read-only
+/// mailbox does so in memory, and only where no key is pinned. A store without a usable key can still be read, and
+/// sending to it reports the reason.
 pub(super) fn collect_store_keys(
     stores: &[Arc<dyn Store>],
     keys: &SigningKeys,
     read_only: bool,
 ) -> Vec<Option<PublicKey>> {
     if read_only {
-        return keys.public_keys(stores).by_store;
+        let known = keys.public_keys(stores).by_store;
+        for (store, key) in stores.iter().zip(&known) {
+            key.iter().for_each(|key| keys.keep_key_for_store(store.as_ref(), *key));
+        }
+        return known;
     }
     let key = |store: &Arc<dyn Store>| {
         let identity = keys.pin_key_for_store(store.as_ref());

@@ -123,15 +123,18 @@ impl SigningKeys {
     pub fn pin_key_for_store(&self, store: &dyn Store) -> Result<Arc<KeyPair>, OutboxError> {
         let identity = self.key_for_store(store)?;
         let key = identity.public_key();
-        // A role is not an identity: its next holder has another key.
-        let pins = !store.properties().uses_roles;
-        let mine = store.properties().my_addresses().filter(|me| pins && !me.is_empty());
-        for me in mine {
+        for me in addresses_with_pins(store) {
             if !self.keyring.pinned_keys(me).contains(&key) {
                 self.keyring.trust_key(me, Some(key)).map_err(pin_error)?;
             }
         }
+        self.keep_key_for_store(store, key);
         Ok(identity)
+    }
+
+    /// Keeps a key pinned to my addresses in a store, see [`Keyring::keep_own_key`]. It writes nothing.
+    pub fn keep_key_for_store(&self, store: &dyn Store, key: PublicKey) {
+        addresses_with_pins(store).for_each(|me| self.keyring.keep_own_key(me, key));
     }
 
     /// Returns the keys by which I am known in these stores, as they are now.
@@ -157,6 +160,13 @@ impl SigningKeys {
         let told = |s: &Arc<dyn Store>| Some((s.name().to_owned(), self.find_fault(s.as_ref())?));
         stores.iter().filter_map(told).collect()
     }
+}
+
+/// Returns my addresses in a store to which my key is pinned.
+fn addresses_with_pins(store: &dyn Store) -> impl Iterator<Item = &str> {
+    // A role is not an identity: its next holder has another key.
+    let pins = !store.properties().uses_roles;
+    store.properties().my_addresses().filter(move |me| pins && !me.is_empty())
 }
 
 /// Returns the name of a store's place in the registry of signers.

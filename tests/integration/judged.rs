@@ -349,3 +349,34 @@ fn s1239_a_lost_keyring() {
         m.umount();
     }
 }
+
+/// S1240: my key stays pinned to my name when the keyring is moved away beside a mount: a message under my name by another
+/// key stays rejected and reported, and mine stay valid.
+#[test]
+fn s1240_a_lost_keyring_and_my_own_name() {
+    let bed = Bed::new();
+    let forged = samp::Rec::new("bar", "foo", "t", "not from me", T0);
+    samp::append_signed(&bed.store, &key(2), &forged);
+    let m = bed.mount("bar");
+    m.ok("echo from me > outbox/foo");
+    let out = bed.msgfs_out(&["--me", "bar", "key", "show"]);
+    let mine = out.stdout.split_whitespace().nth(1).expect("a fingerprint").to_owned();
+    let check = |m: &Mount| {
+        let why = shown::one_rejected(m);
+        assert!(why.contains("not from me"), "{why}");
+        soon("it is reported", || {
+            let status = m.cat("status.txt");
+            status.contains("under my name") && status.contains(&fingerprint(&key(2)))
+        });
+        let sent = m.ok("grep -rh ^Signature: sent");
+        assert_eq!(sent.trim(), format!("Signature: valid {mine}"));
+    };
+    soon("it is sent", || m.sh("grep -rq ^Signature: sent").ok());
+    check(&m);
+    let ring = bed.state("bar").join("keyring.json");
+    fs::rename(&ring, bed.path("aside")).unwrap();
+    soon("there is a new keyring", || ring.exists());
+    check(&m);
+    m.umount();
+    check(&bed.mount("bar"));
+}

@@ -1,3 +1,5 @@
+mod own_keys;
+
 use super::*;
 use crate::model::{SignatureScope, SignedBytes};
 use ed25519_dalek::{Signer as _, SigningKey};
