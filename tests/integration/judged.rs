@@ -317,6 +317,7 @@ fn s1210_a_badly_signed_line_hides_no_message() {
     m.inbox_becomes(&names.each_ref().map(String::as_str));
     let w = Writer { bed, name: "foo", write: Box::new(|_, _| {}) };
     stays(&w, m, &[1; 4], 0, 0, "what a bad line repeats");
+}
 
 /// S1239: after the keyring is lost, the first message of a sender pins a key again, mounted or not, cached or not. What
 /// was rejected does not, and neither does what came since.
