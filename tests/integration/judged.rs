@@ -261,6 +261,22 @@ fn s1205_changed_text_stays_rejected() {
     }
 }
 
+/// S1206: messages of a store that was away when a key was trusted are judged when it is back.
+#[test]
+fn s1206_a_store_that_is_away() {
+    let w = samp_writer();
+    (w.write)(1, 1);
+    let m = w.bed.mount("bar");
+    (w.write)(2, 2);
+    soon("another key is refused", || m.ls("rejected").len() == 1);
+    let aside = w.bed.path("aside");
+    fs::rename(&w.bed.store, &aside).unwrap();
+    let out = w.bed.msgfs_out(&["--me", "bar", "key", "trust", w.name]);
+    assert!(out.ok(), "{out:?}");
+    fs::rename(&aside, &w.bed.store).unwrap();
+    stays(&w, m, &[1, 2], 0, 0, "the store is back");
+}
+
 /// S1171: an unsigned message that only says it is from me is refused like that of anybody. In my own log it is mine.
 #[test]
 fn s1171_unsigned_in_a_conflict_copy_of_my_log() {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::store::Location;
 
-/// S1207: a snapshot that is written before or amid a review has the next process judge the messages again.
+/// A snapshot that is written before or amid a review has the next process judge the messages again.
 #[test]
 fn a_review_that_a_kill_ends_takes_place_at_the_next_start() {
     for begun in [false, true] {
@@ -31,7 +31,7 @@ fn a_review_that_a_kill_ends_takes_place_at_the_next_start() {
     }
 }
 
-/// S1206: messages that could not be read when the keys changed are judged as soon as the store is back, also in the
+/// Messages that could not be read when the keys changed are judged as soon as the store is back, also in the
 /// next process.
 #[test]
 fn what_could_not_be_read_is_judged_when_the_store_is_back() {
