@@ -203,7 +203,7 @@ impl CliCommand {
 
 /// The log filter of commands. They report their own refusals, and `rejected/` has the messages that were
 /// refused.
-const COMMANDS_LOG: &str = "warn,msgfs::index::apply=error,msgfs::outbox::lifecycle=error";
+const COMMANDS_LOG: &str = "warn,msgfs::index::apply=error,msgfs::outbox::refusals=error";
 
 /// Runs the command line. Exit codes: 0 done, 1 refused or failed, 2 usage.
 pub(crate) fn main() -> ExitCode {

@@ -413,7 +413,7 @@ fn s1202_a_recipient_becomes_known_by_the_name_of_an_answer() {
         let rec = samp::append(&bed.store, name, "bar", "B", "hello", T0 + 1);
         soon("the sender is known", || m.ls("inbox").contains(&rec.name(0)));
         let out = m.sh(write);
-        assert!(!out.ok() && out.stderr.contains("Invalid argument"), "{out:?}");
+        assert!(!out.ok(), "{out:?}");
         assert_eq!(read_log(&bed.store, "bar").len(), 2 * n, "nothing is sent");
         let said = format!("is now in outbox/{name}.2: mend it there");
         assert!(m.cat(&format!("outbox/{name}.error")).contains(&said));

@@ -196,7 +196,8 @@ impl TreeAccess for MountAccess {
                 super::for_each_path(&all, |path| self.rm(path)).map(|()| all.len())
             }
             Err(e) if e.raw_os_error() != Some(libc::EROFS) => Err(Failure::refused(format!(
-                "a store refused a mark, or a mark could not be saved; `msgfs status` says why: {}",
+                "a message is still unread, because a store refused its mark or the mark could not be saved; \
+                 `msgfs status` says why: {}",
                 format_io_error(&e)
             ))),
             marked => marked.map_err(|e| failure_from_errno("inbox", &e)),
