@@ -34,7 +34,7 @@ pub fn extract_claim(line: &str) -> Option<SignatureClaim> {
     let Some(covered) = signed_object_bytes(CONTEXT, line, MEMBER) else {
         return malformed(
             "the message is signed but holds something that no signature can cover: half a \
-             surrogate pair, or arrays nested too deeply",
+             surrogate pair, arrays nested too deeply, or too many values",
         );
     };
     Some(SignatureClaim::Signed {

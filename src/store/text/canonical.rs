@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use super::json::{self, JsonValue, RawStr};
 use super::number::{self, NumberStyle};
 use super::pytext;
-use super::tape::{JsonProfile, JsonTape};
+use super::tape::{JsonProfile, JsonTape, MAX_TOKENS};
 
 /// The first line of the signed bytes, so that a signature can never be mistaken for another kind of signed text.
 pub const SIGNATURE_CONTEXT: &str = "samp-sig-v1\n";
@@ -128,16 +128,16 @@ fn push_object(
     push_list: impl Fn(&mut String, JsonValue<'_>) -> Option<()>,
 ) -> Option<()> {
     let mut members: Vec<(Cow<'_, str>, JsonValue<'_>)> = Vec::new();
-    let mut lone_key = false;
+    let mut unfit = false;
     json::visit_members(line, |key, value| {
         let (key, lone) = key.decode();
-        lone_key |= lone;
-        if is_wanted(&key) {
+        unfit |= lone || members.len() >= MAX_TOKENS;
+        if !unfit && is_wanted(&key) {
             members.push((key, value));
         }
     })
     .ok()?;
-    if lone_key {
+    if unfit {
         return None;
     }
     // The sort is stable. After the reversal, the last of equal keys comes first and `dedup` keeps it.

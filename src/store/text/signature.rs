@@ -32,7 +32,8 @@ pub fn parse_claim(
     let Some(covered) = covered() else {
         return malformed(
             "the record is signed but holds something that no signature can cover: half a \
-             surrogate pair, a body that is not a string, or arrays nested too deeply",
+             surrogate pair, a body that is not a string, arrays nested too deeply, or too many \
+             values",
         );
     };
     let covered = SignedBytes::from_bytes(covered);

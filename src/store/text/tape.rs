@@ -12,6 +12,9 @@ use super::json::{self, JsonEvent, JsonValue, RawStr};
 use super::number::{self, NumberStyle};
 use super::strict_json::MAX_DEPTH;
 
+/// The most keys and values of a value that is printed: each costs far more memory than its text.
+pub const MAX_TOKENS: usize = 1 << 20;
+
 /// The way in which a program prints JSON before it signs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JsonProfile {
@@ -85,7 +88,8 @@ enum PrintFrame<'t> {
 }
 
 impl<'a> JsonTape<'a> {
-    /// Takes a value apart. `None` if it is not JSON, nested too deeply, or has half a surrogate pair in a key.
+    /// Takes a value apart. `None` if it is not JSON, nested too deeply, has more than [`MAX_TOKENS`] keys and values,
+    /// or has half a surrogate pair in a key.
     pub fn parse(text: &'a str) -> Option<Self> {
         let mut tape = Self { tokens: Vec::new(), traits: TapeTraits::default() };
         let mut open = Vec::new();
@@ -134,7 +138,7 @@ impl<'a> JsonTape<'a> {
             JsonEvent::Scalar(JsonValue::Compound(_)) => return None,
         };
         self.tokens.push(token);
-        (open.len() <= MAX_DEPTH).then_some(())
+        (open.len() <= MAX_DEPTH && self.tokens.len() <= MAX_TOKENS).then_some(())
     }
 
     fn decode_text(&mut self, text: RawStr<'a>) -> Option<Cow<'a, str>> {

@@ -110,6 +110,19 @@ fn depth_is_limited() {
     assert_eq!(canonical(&nested(1_000_000)), None);
 }
 
+/// A line of 64 MiB would otherwise cost 16 times its length in memory.
+#[test]
+fn values_are_limited() {
+    // The list itself is a value.
+    let list = |n: usize| format!("[{}0]", "0,".repeat(n - 2));
+    assert_eq!(canonical(&list(MAX_TOKENS)), Some(list(MAX_TOKENS)));
+    assert_eq!(canonical(&list(MAX_TOKENS + 1)), None);
+    let object = |n: usize| format!("{{{}\"\":0}}", "\"\":0,".repeat(n - 1));
+    assert_eq!(signed_bytes(&object(MAX_TOKENS)).unwrap(), b"samp-sig-v1\n{\"\":0}");
+    assert_eq!(signed_bytes(&object(MAX_TOKENS + 1)), None);
+    assert_eq!(canonical(&object(MAX_TOKENS / 2)), None, "keys count, and the object");
+}
+
 #[test]
 fn nested_sorting_is_near_linear() {
     // Each level needs sorting. Moving text at each would move 10^11 bytes.
