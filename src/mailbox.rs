@@ -184,6 +184,7 @@ impl Mailbox {
         let (watcher, others) = if options.once {
             (None, Vec::new())
         } else {
+            index.set_watched();
             let mut targets =
                 build_watch_targets(&index, outbox.as_ref(), &links, &doorway.paths, late.len());
             targets
@@ -394,7 +395,7 @@ fn build_watch_targets(
 ) -> Vec<WatchTarget> {
     let mut targets = Vec::new();
     for number in 0..index.stores().len() + more {
-        let [listed, asked, read, index] = [(); 4].map(|()| Arc::clone(index));
+        let [listed, asked, read, due, index] = [(); 5].map(|()| Arc::clone(index));
         let (links, outbox) = (Arc::clone(links), outbox.cloned());
         targets.push(WatchTarget {
             dirs: Box::new(move || {
@@ -415,6 +416,7 @@ fn build_watch_targets(
                 scan_and_deliver(&index, outbox.as_ref(), number, paths.is_none());
             }),
             is_failing: Box::new(move || read.is_failing(number)),
+            due_time: Box::new(move || due.stores().get(number)?.due_time()),
         });
     }
     let keyring = paths.keyring_file();
@@ -434,6 +436,7 @@ fn build_watch_targets(
             }
         }),
         is_failing: Box::new(|| false),
+        due_time: Box::new(|| None),
     });
     let (asked, hears) = (Arc::clone(links), Arc::clone(links));
     targets.push(WatchTarget {
@@ -442,6 +445,7 @@ fn build_watch_targets(
         on_close_only: true,
         on_change: Box::new(move |_| hears.run_requests()),
         is_failing: Box::new(|| false),
+        due_time: Box::new(|| None),
     });
     targets
 }

@@ -1,6 +1,7 @@
 //! Scan reports applied to the tables: signatures, rejections, and messages that are gone.
 
 use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 
 use super::Index;
 use super::messages::SignatureKind;
@@ -197,6 +198,10 @@ impl ScanSink for ScanApplier<'_> {
             tables.messages.reserve((per_byte * total.saturating_sub(done) as f64) as usize);
         }
         (self.progress)(done, total);
+    }
+
+    fn is_watched(&self) -> bool {
+        self.index.watched.load(Ordering::Relaxed)
     }
 }
 

@@ -120,6 +120,8 @@ pub struct Index {
     /// For each store, the reason why it cannot write marks, as long as it lasts.
     mark_faults: Vec<Mutex<Option<String>>>,
     unsaved: AtomicBool,
+    /// True if a watcher has the stores scanned at their [due times](Store::due_time).
+    watched: AtomicBool,
 }
 
 /// A size that the file of messages from before keys were pinned never reaches.
@@ -173,6 +175,7 @@ impl Index {
             has_untold_marks: true.into(),
             mark_faults: (0..SourceId::STORES).map(|_| Mutex::default()).collect(),
             unsaved: bulk.into(),
+            watched: false.into(),
         };
         for number in index.stores.scan_order() {
             // A store that cannot be read now does not hide the others.
@@ -296,6 +299,12 @@ impl Index {
     /// separator, if the entry still is as in `seen` at that generation.
     pub fn remember_size(&self, ix: MsgIx, seen: &IndexEntry, generation: u64, size: (u64, u32)) {
         self.tables.write().set_size(ix, seen, generation, size);
+    }
+
+    /// Notes that from now on a watcher has each store scanned at its [due time](Store::due_time). No scan waits for
+    /// unfinished files any more.
+    pub fn set_watched(&self) {
+        self.watched.store(true, Ordering::Relaxed);
     }
 
     /// Scans a store for changes: all of it with `full`, otherwise only the changes that the store was notified

@@ -261,5 +261,6 @@ pub(super) fn build_watch_target(
         on_close_only: true,
         on_change: Box::new(move |_| doorway.try_open(&looked)),
         is_failing: Box::new(move || tried.should_retry()),
+        due_time: Box::new(|| None),
     }
 }

@@ -36,6 +36,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 pub use self::error::StoreError;
 pub use self::extras::{
@@ -118,6 +119,11 @@ pub trait Store: MessageReader + RawTree + Send + Sync + fmt::Debug {
     /// Returns true if something could not be read for a reason that may pass by itself, and was not read since. A
     /// full scan then follows in a while.
     fn is_failing(&self) -> bool;
+
+    /// Returns the time at which a file counts that the last scan found unfinished, if there is one. A scan is due then.
+    fn due_time(&self) -> Option<Instant> {
+        None
+    }
 
     /// Reports everything that is new or changed since the last scan. Sources that cannot be read now keep their
     /// messages. Unless `full`, it is enough to examine the paths that were [noted](Store::note_change) and those that

@@ -175,6 +175,12 @@ pub trait ScanSink: Send {
 
     /// Reports the bytes read so far, and the bytes to read, for progress bars.
     fn report_progress(&mut self, done: u64, total: u64);
+
+    /// Returns true if a watcher has the store scanned again at its [due time](crate::store::Store::due_time). The scan
+    /// then does not wait for unfinished files.
+    fn is_watched(&self) -> bool {
+        false
+    }
 }
 
 /// One message read in full.

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use lru::LruCache;
 
@@ -17,8 +18,11 @@ use crate::model::{
     Message, ShownMessage, SignatureState, Timestamp, plain_thread_id, render_body, sanitize_line,
 };
 use crate::search::BodySource;
+use crate::store::engine::files::GRACE;
 use crate::store::{Record, Store, StoreError};
 
+/// The interval between scans that wait for an unfinished file.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Number of messages that are read and rendered together.
 const TOGETHER: usize = 64;
 
@@ -177,10 +181,19 @@ impl MessageTexts {
         Ok(record)
     }
 
-    /// Scans a store again. A failure is only logged.
+    /// Scans a store again, until no file in it is unfinished: the message may be in it. A failure is only logged.
     pub fn rescan_store(&self, number: usize, full: bool) {
-        if let Err(error) = self.index.refresh_store(number, full) {
-            tracing::warn!(%error, "the store cannot be read now");
+        let refresh = |full| {
+            if let Err(error) = self.index.refresh_store(number, full) {
+                tracing::warn!(%error, "the store cannot be read now");
+            }
+        };
+        refresh(full);
+        let until = Instant::now() + GRACE;
+        let due_time = || self.index.stores().get(number)?.due_time();
+        while due_time().is_some() && Instant::now() < until {
+            std::thread::sleep(LOOK_EVERY);
+            refresh(false);
         }
     }
 

@@ -73,6 +73,9 @@ pub struct WatchTarget {
     /// Returns true if something could not be read for a reason that may pass without any event. Then
     /// [`FolderChanges::Unknown`] is reported after 1, 2, 4 … 30 seconds, until it can be read.
     pub is_failing: Box<dyn Fn() -> bool + Send>,
+    /// Returns the time at which it must be called again without an event, if there is one. Then
+    /// [`FolderChanges::Paths`] without a path is reported.
+    pub due_time: Box<dyn Fn() -> Option<Instant> + Send>,
 }
 
 /// A handle that wakes a [`Watcher`].
@@ -163,6 +166,8 @@ struct WatchedTarget {
     polled: usize,
     /// The time of the next retry, and the delay before it.
     retry: Option<(Instant, Duration)>,
+    /// The time of the next call without an event.
+    due: Option<Instant>,
 }
 
 struct WatchedFolder {
@@ -189,6 +194,7 @@ impl WatchLoop {
             folders: HashMap::new(),
             polled: 0,
             retry: None,
+            due: None,
         };
         let mut watch = Self {
             inotify,
@@ -278,9 +284,10 @@ impl WatchLoop {
     /// Returns the time at which something is due even if nothing happens.
     fn next_deadline(&self) -> Option<Instant> {
         let again = self.targets.iter().filter_map(|w| Some(w.retry?.0)).min();
+        let due = self.targets.iter().filter_map(|w| w.due).min();
         let look = self.has_polled_folders().then_some(self.next_poll);
         let compare = (!self.watches.is_empty()).then_some(self.next_compare);
-        [again, look, compare].into_iter().flatten().min()
+        [again, due, look, compare].into_iter().flatten().min()
     }
 
     fn run_due_timers(&mut self) {
@@ -296,6 +303,11 @@ impl WatchLoop {
             if let Some((_, waited)) = self.targets.get_mut(n).and_then(due) {
                 self.notify_target(n, &FolderChanges::Unknown);
                 self.refresh_target_after(n, waited * 2);
+            }
+            let due = |w: &mut WatchedTarget| w.due.take_if(|at| *at <= now);
+            if self.targets.get_mut(n).and_then(due).is_some() {
+                self.notify_target(n, &FolderChanges::Paths(Vec::new()));
+                self.refresh_target(n);
             }
         }
     }
@@ -427,6 +439,7 @@ impl WatchLoop {
         let wait = wait.min(AGAIN[1]);
         let planned = || watched.retry.unwrap_or_else(|| (Instant::now() + wait, wait));
         watched.retry = failing.then(planned);
+        watched.plan_due_call();
     }
 
     fn list_new_folders(&mut self, n: usize) {
@@ -586,6 +599,14 @@ impl WatchedTarget {
     fn list_dirs(&self) -> Option<Vec<PathBuf>> {
         let ask = std::panic::AssertUnwindSafe(&self.target.dirs);
         std::panic::catch_unwind(ask).ok()
+    }
+
+    /// Plans the next call without an event.
+    fn plan_due_call(&mut self) {
+        let ask = std::panic::AssertUnwindSafe(&self.target.due_time);
+        let (due, now) = (std::panic::catch_unwind(ask).unwrap_or_default(), Instant::now());
+        // The target was called just now. If it still names a time that is over, it could do nothing.
+        self.due = due.map(|at| if at > now { at } else { now + POLL });
     }
 
     /// Returns true if any folder without a watch exists now, or existed at the last poll.

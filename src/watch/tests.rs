@@ -1,5 +1,6 @@
 use super::*;
 use crate::model::Watch;
+use crate::model::locks::Mutex;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 
 const SOON: Duration = Duration::from_secs(5);
@@ -23,6 +24,7 @@ fn watch(
             let _ = tx.send(what.clone());
         }),
         is_failing: Box::new(|| false),
+        due_time: Box::new(|| None),
     };
     (start(vec![target], how), rx)
 }
@@ -77,6 +79,7 @@ fn what_happens_in_a_folder_that_is_watched_ahead_is_told() {
                 let _ = tx.send(what.clone());
             }),
             is_failing: Box::new(|| false),
+            due_time: Box::new(|| None),
         }
     };
     let ahead = WatcherBuilder::new(Watch::Auto);
@@ -115,6 +118,7 @@ fn where_nothing_can_be_watched_nothing_was_watched_ahead() {
         on_close_only: false,
         on_change: Box::new(|_| {}),
         is_failing: Box::new(|| false),
+        due_time: Box::new(|| None),
     };
     let ahead = WatcherBuilder::new(Watch::Poll);
     ahead.watch_folder(dir.path());
@@ -251,6 +255,7 @@ fn two_targets_may_share_a_folder() {
                 let _ = tx.send(name);
             }),
             is_failing: Box::new(|| false),
+            due_time: Box::new(|| None),
         }
     };
     let _watcher = start(vec![target("a"), target("b")], Watch::Auto);
@@ -321,6 +326,7 @@ fn what_could_not_be_read_is_told_again_ever_later() {
             let _ = tx.send((what.clone(), Instant::now()));
         }),
         is_failing: Box::new(move || fails.load(Ordering::Relaxed)),
+        due_time: Box::new(|| None),
     };
     let watcher = start(vec![target], Watch::Auto);
     watcher.waker().refresh_folders();
@@ -332,4 +338,28 @@ fn what_could_not_be_read_is_told_again_ever_later() {
     std::fs::write(dir.path().join("a"), "x").unwrap();
     while rx.recv_timeout(SOON).expect("nothing is told").0 == FolderChanges::Unknown {}
     while rx.recv_timeout(Duration::from_secs(5)).is_ok() {}
+}
+
+#[test]
+fn what_is_due_is_told_without_an_event() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_owned();
+    let (tx, rx) = channel();
+    let due = Arc::new(Mutex::new(Some(Instant::now() + QUIET)));
+    let (asked, done) = (Arc::clone(&due), Arc::clone(&due));
+    let target = WatchTarget {
+        dirs: Box::new(move || vec![path.clone()]),
+        is_relevant: Box::new(|_, _| true),
+        on_close_only: false,
+        on_change: Box::new(move |what| {
+            let due = done.lock().take();
+            let _ = tx.send((what.clone(), due.is_some_and(|due| due <= Instant::now())));
+        }),
+        is_failing: Box::new(|| false),
+        due_time: Box::new(move || *asked.lock()),
+    };
+    let watcher = start(vec![target], Watch::Auto);
+    watcher.waker().refresh_folders();
+    assert_eq!(rx.recv_timeout(SOON), Ok((FolderChanges::Paths(Vec::new()), true)));
+    assert_eq!(rx.recv_timeout(QUIET), Err(RecvTimeoutError::Timeout));
 }

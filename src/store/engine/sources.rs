@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use super::Format;
 use super::health::StoreHealth;
@@ -57,6 +58,11 @@ pub trait Engine: MessageReader + RawTree + Send + Sync {
     /// Returns true if a noted path is not taken in yet; see [`Store::has_unscanned_changes`].
     fn has_untaken_paths(&self) -> bool {
         true
+    }
+
+    /// Returns the time at which an unfinished file counts; see [`Store::due_time`].
+    fn find_due_time(&self) -> Option<Instant> {
+        None
     }
 
     /// Reports everything that is new or changed; see [`Store::scan`].
@@ -161,6 +167,10 @@ where
 
     fn is_failing(&self) -> bool {
         self.health.read_fault.is_set()
+    }
+
+    fn due_time(&self) -> Option<Instant> {
+        self.find_due_time()
     }
 
     fn scan(&self, full: bool, sink: &mut dyn ScanSink) -> Result<(), StoreError> {

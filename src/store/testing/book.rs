@@ -50,6 +50,8 @@ pub struct Book {
     pub reported: usize,
     /// The number of rescans that were begun.
     pub rescans: usize,
+    /// True if scans wait for no unfinished file.
+    pub watched: bool,
 }
 
 impl Book {
@@ -158,5 +160,9 @@ impl ScanSink for Book {
 
     fn report_progress(&mut self, done: u64, total: u64) {
         assert!(done <= total, "{done} of {total}");
+    }
+
+    fn is_watched(&self) -> bool {
+        self.watched
     }
 }

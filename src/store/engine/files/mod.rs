@@ -3,7 +3,8 @@
 //! It owns everything between the disk and a [`FileFormat`]:
 //! - `format` is what a format says of files. `walk` lists folders and examines single files, without following any link. It
 //!   finds what is new, changed, or gone.
-//! - `scan` reads changed files, on all cores, and reports them. It waits for unfinished files.
+//! - `scan` reads changed files, on all cores, and reports them. It waits for unfinished files, or leaves them to the
+//!   next scan if a watcher calls it in time.
 //! - `table` holds every file ever seen, and saves them. `copies` finds the files with one id, and `qualifier_log` keeps
 //!   which message had an id first. `tamper_log` finds files that held a verified message and hold something else now.
 //! - `store` is the part of the engine that such stores have alone. `open` opens one file by its number.
@@ -34,6 +35,7 @@ mod visit;
 mod walk;
 mod watch;
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 pub use self::copies::{FileCopies, IdLookup, hash_unmarked_files, other_copies};
@@ -44,17 +46,18 @@ pub use self::format::{
 };
 pub use self::open::StoreFile;
 use self::qualifier_log::QualifierLog;
-use self::scan::JudgedFile;
 pub use self::scan::ScanPass;
+use self::scan::{JudgedFile, UnfinishedFile};
 pub use self::table::{FileFacts, FileFlags, FileRow, FileTable, stamp_hash};
 use self::tamper_log::TamperLog;
 pub use self::visit::{WalkEntry, file_violation, list_names};
 pub use self::walk::DirCache;
 use super::SourceStore;
 use super::sources::truncate_lines;
+use crate::model::locks::Mutex;
 use crate::store::{StoreError, StoreProperties};
 
-/// The time for which a scan waits for an unfinished file.
+/// The time for which an unfinished file does not count.
 pub const GRACE: Duration = Duration::from_secs(1);
 /// The number of faults that people are shown.
 const NAMED: usize = 20;
@@ -69,6 +72,8 @@ pub struct WholeFiles {
     tamper_log: TamperLog,
     /// The messages whose ids carry a hash.
     qualifier_log: QualifierLog,
+    /// The files that the last scan left unfinished, by number.
+    unfinished: Mutex<HashMap<u32, UnfinishedFile>>,
 }
 
 /// Returns the path of a name in a folder of a store.
@@ -90,6 +95,7 @@ impl<F: FileFormat> FileStore<F> {
         let reader = WholeFiles {
             tamper_log: TamperLog::open(about.state.clone())?,
             qualifier_log: QualifierLog::open(about.state.clone())?,
+            unfinished: Mutex::default(),
         };
         Ok(Self::unscanned(about, format, reader))
     }

@@ -62,10 +62,10 @@ struct BatchFile<F> {
 }
 
 /// An unfinished file.
-#[derive(Debug)]
-struct UnfinishedFile {
+#[derive(Clone, Debug)]
+pub(super) struct UnfinishedFile {
     /// The time at which it was first seen unfinished.
-    since: Instant,
+    pub since: Instant,
     /// The hash of the stamp that it had.
     stamp: u64,
 }
@@ -108,13 +108,15 @@ pub(super) fn scan_files<F: FileFormat>(
     memory.is_listed = true;
     work.changed.extend(store.format.messages_to_reread(&context, &store.table.read()));
     let mut scan = FileScan::new(store, &context, sink);
+    work.changed.extend(scan.due_files());
     scan.process_work(work);
-    while !scan.waiting.is_empty() {
+    while !scan.waiting.is_empty() && !scan.sink.is_watched() {
         std::thread::sleep(LOOK_EVERY);
         let mut work = store.scan_noted_paths(&store.take_noted_paths())?.unwrap_or_default();
         work.changed.extend(scan.due_files());
         scan.process_work(work);
     }
+    *store.reader.unfinished.lock() = scan.waiting;
     if first {
         store.table.write().shrink_to_fit();
     }
@@ -142,7 +144,8 @@ impl<'s, F: FileFormat> FileScan<'s, F> {
             sink,
             dirs: DirCache::new(&files.properties.dir),
             queue: VecDeque::new(),
-            waiting: HashMap::new(),
+            // The store keeps its list meanwhile: a file does not stop being due while it is examined.
+            waiting: files.reader.unfinished.lock().clone(),
             rescan_numbers: BTreeSet::new(),
             keeps_reported: false,
             touched: BTreeSet::new(),

@@ -2,11 +2,12 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use super::copies::digest_content;
 use super::format::{FileFormat, PathRole};
 use super::table::FileTable;
-use super::{FileStore, scan};
+use super::{FileStore, GRACE, scan};
 use crate::store::engine::Engine;
 use crate::store::engine::sources::ScanMemory;
 use crate::store::{
@@ -19,6 +20,11 @@ impl<F: FileFormat> Engine for FileStore<F> {
         self.reader.tamper_log.load_notes(dir)?;
         self.reader.qualifier_log.load_notes(dir)?;
         self.format.load_state(dir)
+    }
+
+    fn find_due_time(&self) -> Option<Instant> {
+        let unfinished = self.reader.unfinished.lock();
+        unfinished.values().map(|file| file.since + GRACE).min()
     }
 
     fn scan_sources(
@@ -44,6 +50,7 @@ impl<F: FileFormat> Engine for FileStore<F> {
             None => (FileTable::default(), 0),
         };
         self.format.note_restored_table(&table);
+        self.reader.unfinished.lock().clear();
         *self.table.write() = table;
         Some(basis)
     }

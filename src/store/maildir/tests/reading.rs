@@ -1,5 +1,7 @@
 //! Mails, names and folders, and scans of them.
 
+use std::time::Instant;
+
 use crate::store::MessageReader as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -244,6 +246,32 @@ fn odd_things_are_rejected_and_never_opened() {
     assert_eq!(reasons.len(), 4, "{reasons:?}");
     assert!(reasons.iter().any(|why| why.contains("a symbolic link")), "{reasons:?}");
     assert!(reasons.iter().any(|why| why.contains("a FIFO")), "{reasons:?}");
+}
+
+/// A scan that a watcher follows leaves a mail without its last newline to a later scan. That one takes it when its end
+/// comes, or when its time is over.
+#[test]
+fn a_watched_scan_does_not_wait_for_unfinished_mail() {
+    let place = Place::new();
+    let store = place.store();
+    let mut book = Book::scanned(&store);
+    book.watched = true;
+    let whole = mail("a@x", "", "a");
+    place.put("new/1.h", whole.trim_end());
+    place.put("new/2.h", &mail("b@x", "", "b"));
+    book.scan(&store, true);
+    assert_eq!(plain_id(&only(&book).id), "b@x");
+    assert!(store.due_time().is_some());
+    place.put("new/1.h", &whole);
+    book.scan(&store, false);
+    assert_eq!((book.messages.len(), store.due_time()), (2, None));
+    place.put("new/3.h", mail("c@x", "", "c").trim_end());
+    book.scan(&store, true);
+    assert_eq!(book.messages.len(), 2);
+    let due = store.due_time().unwrap();
+    std::thread::sleep(due.saturating_duration_since(Instant::now()));
+    book.scan(&store, false);
+    assert_eq!((book.messages.len(), store.due_time()), (3, None));
 }
 
 #[test]
