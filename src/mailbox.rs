@@ -12,8 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::config::{
-    self, Config, ConfigError, Env, LockError, Me, MeError, MountedAddress, PathError, Paths,
-    StateLock,
+    self, Config, ConfigError, Env, LockError, Me, MeError, PathError, Paths, StateLock,
 };
 use crate::identity::{KeyringError, MessageDigest};
 use crate::index::{Index, IndexError};
@@ -25,7 +24,7 @@ use crate::store::{DeliveryQueue, Store, StoreError, atomic_file};
 use crate::view::{self, BellRecord, Tree};
 use crate::watch::{FolderChanges, WatchTarget, Watcher};
 pub use base::MailboxGlance;
-use base::{MailboxBase, build_view_settings};
+use base::{MailboxBase, announce_mount, build_view_settings};
 pub use pending_stores::UnopenedStore;
 use pending_stores::{PendingStore, PendingStoreOpener};
 
@@ -283,6 +282,14 @@ impl Mailbox {
         self.pending_stores.iter().any(|late| late.warning().is_some())
     }
 
+    /// Notes the device of my mount in my lock (see [`StateLock::write_device`]). A read-only mailbox has no lock.
+    ///
+    /// # Errors
+    /// Returns [`LockError::Io`].
+    pub fn note_device(&self, device: Option<&str>) -> Result<(), LockError> {
+        self.lock.as_ref().map_or(Ok(()), |lock| lock.write_device(device))
+    }
+
     /// Closes the mailbox: sends what was accepted, writes marks and index, and syncs marks to the stores.
     /// Another process may act for me once the returned lock is dropped.
     pub fn close(mut self) -> Option<StateLock> {
@@ -296,18 +303,6 @@ impl Mailbox {
         self.index.close();
         self.lock
     }
-}
-
-/// Notes my addresses, so that other identities of this user see that I have a mount.
-fn announce_mount(
-    lock: &StateLock,
-    options: &MailboxOptions,
-    index: &Index,
-) -> Result<(), MailboxOpenError> {
-    let stores = index.stores().iter().filter(|store| store.properties().shows_mounted);
-    let addresses: Vec<MountedAddress> =
-        stores.map(|store| MountedAddress::new(store.me(), store.dir())).collect();
-    Ok(lock.write_holder(options.mountpoint.as_deref(), &addresses)?)
 }
 
 fn open_outbox(

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use msgfs::config::{self, Config, Env, Me, Paths};
+use msgfs::config::{self, Config, Env, LockHolder, Me, Paths};
 use msgfs::fuse::mountpoint;
 use msgfs::mailbox::MailboxOptions;
 use msgfs::store::{StoreSpec, probe};
@@ -76,18 +76,23 @@ pub(crate) fn announce_identity(global: &GlobalOptions) {
 pub(crate) fn find_current_mount() -> Option<(String, PathBuf)> {
     let here = std::env::current_dir().ok()?;
     let mounts = mountpoint::read_mounts().ok()?;
-    let dir = mountpoint::enclosing_mount(&mounts, &here)
-        .filter(|mount| mount.is_ours())?
-        .mountpoint
-        .clone();
-    let holds = |state: &PathBuf| {
-        config::find_lock_holder(state).and_then(|holder| holder.mountpoint).as_ref() == Some(&dir)
-    };
+    let mount = mountpoint::enclosing_mount(&mounts, &here).filter(|mount| mount.is_ours())?;
+    let dir = mount.mountpoint.clone();
     let name = |state: PathBuf| Some(state.file_name()?.to_str()?.to_owned());
-    let held = list_state_folders().into_iter().find(holds).and_then(name);
+    let held = find_holder(|holder| holder.serves(mount)).and_then(|(state, _)| name(state));
     // A read-only mount holds no lock.
     let name = held.or_else(|| mountpoint::read_identity(&dir))?;
     Some((name, dir))
+}
+
+/// Returns the first of my state folders whose holder is a wanted one, and the holder.
+pub(crate) fn find_holder(
+    is_wanted: impl Fn(&LockHolder) -> bool,
+) -> Option<(PathBuf, LockHolder)> {
+    list_state_folders().into_iter().find_map(|state| {
+        let holder = config::find_lock_holder(&state)?;
+        is_wanted(&holder).then_some((state, holder))
+    })
 }
 
 /// Returns the folder of a store, also if its configuration file names it.

@@ -169,6 +169,7 @@ fn mount_and_wait(
     let mounted = fuse::mount_tree(Arc::clone(mailbox.tree()), &target.dir, &options)
         .map_err(|e| Failure::refused(format!("cannot mount: {e}")))?;
     let mounted = Arc::new(mounted);
+    note_device(mailbox, mounted.device());
     let answers = require_visible(&target.dir)
         .and_then(|()| report(MountEvent::Ready(describe_mount(&target.dir, mailbox, read_only))));
     watch_mount_end(Arc::clone(&mounted), stop)?;
@@ -181,8 +182,16 @@ fn mount_and_wait(
     tracing::info!(?why, "stopping");
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
     limit_shutdown_time();
+    note_device(mailbox, None);
     end_mount(&target.dir, mounted, why.as_ref(), &stopped);
     answers
+}
+
+/// Notes the device of the mount. Without it, commands use the socket.
+fn note_device(mailbox: &Mailbox, device: Option<&str>) {
+    if let Err(error) = mailbox.note_device(device) {
+        tracing::warn!(%error, "commands do not know this mount");
+    }
 }
 
 /// Passes on signals that ask for the end, and ignores others that would kill.

@@ -192,11 +192,16 @@ pub(super) fn format_users(users: &[MountUser]) -> String {
     users.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the state folder of the msgfs that serves a mount, and its holder. A read-only mount holds none, and
-/// nothing has to wait for its end.
+/// Returns the state folder of the msgfs that serves the mount at a folder, and its holder. If nothing is mounted
+/// there, its mount was detached, or it mounts later. A read-only mount holds no state folder, and nothing has to wait
+/// for its end.
 fn find_daemon(dir: &Path) -> Option<(PathBuf, LockHolder)> {
-    context::list_state_folders().into_iter().find_map(|state| {
-        let holder = config::find_lock_holder(&state)?;
-        (holder.mountpoint.as_deref() == Some(dir)).then_some((state, holder))
-    })
+    let is_placed = |holder: &LockHolder| holder.mountpoint.as_deref() == Some(dir);
+    let mounts = mountpoint::read_mounts().ok()?;
+    let Some(mount) = mountpoint::find_mount(&mounts, dir) else {
+        return context::find_holder(is_placed);
+    };
+    context::find_holder(|holder| holder.serves(mount))
+        // A msgfs of an earlier version notes no device.
+        .or_else(|| context::find_holder(|holder| is_placed(holder) && holder.device.is_none()))
 }

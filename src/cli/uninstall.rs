@@ -161,16 +161,17 @@ impl Uninstaller {
         let conditions = mountpoint::mount_states(&mine);
         // Of several mounts at one place the last one is on top.
         for (mount, condition) in mine.into_iter().zip(conditions).rev() {
-            self.end_mount(&mount.mountpoint, &condition, states);
+            self.end_mount(mount, &condition, states);
         }
         Ok(())
     }
 
-    fn end_mount(&mut self, dir: &Path, condition: &MountState, states: &[PathBuf]) {
+    fn end_mount(&mut self, mount: &MountEntry, condition: &MountState, states: &[PathBuf]) {
+        let dir = mount.mountpoint.as_path();
         let thing = format!("mount {}", display_path(dir));
         let has_it = |process: &Result<LockProcess, LockHolder>| {
             let holder = process.as_ref().map_or_else(|holder| holder, |process| &process.holder);
-            holder.mountpoint.as_deref() == Some(dir)
+            holder.serves(mount)
         };
         let daemon = states.iter().filter_map(|state| LockProcess::find_acting(state)).find(has_it);
         if self.dry_run {
@@ -220,7 +221,7 @@ impl Uninstaller {
             if let Some(dir) = holder.mountpoint.clone() {
                 let mounts = mountpoint::read_mounts().unwrap_or_default();
                 // A mount that is seen here was handled before.
-                if mountpoint::find_mount(&mounts, &dir).is_none_or(|mount| !mount.is_ours()) {
+                if !mounts.iter().any(|mount| holder.serves(mount)) {
                     let thing =
                         format!("the msgfs of {}, which is not mounted here", display_path(&dir));
                     self.end_process(&thing, process);

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::presence::MountedAddress;
 use crate::model::{Remedy, display_path};
+use crate::store::mounts::MountEntry;
 use crate::store::{fs, process};
 
 /// The time for which a held lock is tried again, because an ending process may still hold it.
@@ -34,9 +35,21 @@ pub struct LockHolder {
     pub pid: Option<u32>,
     /// The mount point, if it has mounted.
     pub mountpoint: Option<PathBuf>,
+    /// The number of the mounted device, as in [`MountEntry::device`]. `None` before and after the mount, and in the
+    /// lock of an earlier version.
+    pub device: Option<String>,
     /// The addresses that it acts for in stores that show who is mounted.
     #[serde(default)]
     pub addresses: Vec<MountedAddress>,
+}
+
+impl LockHolder {
+    /// Returns true if this mount is the holder's. The path alone does not tell: it may have the mount of somebody
+    /// else, after the holder's was detached and in another container.
+    pub fn serves(&self, mount: &MountEntry) -> bool {
+        self.mountpoint.as_ref() == Some(&mount.mountpoint)
+            && self.device.as_ref() == Some(&mount.device)
+    }
 }
 
 impl fmt::Display for LockHolder {
@@ -130,18 +143,34 @@ impl StateLock {
         mountpoint: Option<&Path>,
         addresses: &[MountedAddress],
     ) -> Result<(), LockError> {
-        let text = serde_json::json!({
+        self.write(&serde_json::json!({
             "pid": std::process::id(),
             // A path that is not UTF-8 is only shown to people from here, never used.
             "mountpoint": mountpoint.map(Path::to_string_lossy),
             "addresses": addresses,
-        });
+        }))
+    }
+
+    /// Adds the device of the mount to the holder. `None` takes it away, when the mount ends: the next mount may get
+    /// the same number.
+    ///
+    /// # Errors
+    /// Returns [`LockError::Io`].
+    pub fn write_device(&self, device: Option<&str>) -> Result<(), LockError> {
+        let (pid, device) = (Some(std::process::id()), device.map(str::to_owned));
+        self.write(&LockHolder { pid, device, ..read_holder(&self.file) })
+    }
+
+    /// Writes a holder over the one before.
+    fn write(&self, holder: &impl Serialize) -> Result<(), LockError> {
+        let io = |source| LockError::Io(self.path.clone(), source);
+        let text = serde_json::to_string(holder).map_err(|e| io(e.into()))?;
         let text = format!("{text}\n");
         // A reader never finds an empty file in between.
         self.file
             .write_all_at(text.as_bytes(), 0)
             .and_then(|()| self.file.set_len(text.len() as u64))
-            .map_err(|source| LockError::Io(self.path.clone(), source))
+            .map_err(io)
     }
 }
 
@@ -186,12 +215,16 @@ pub(super) fn carry_lock_file(state: &Path) -> PathBuf {
 /// Returns the holder in the file; empty if it is not written yet.
 fn read_holder(file: &File) -> LockHolder {
     let text = fs::read_range(file, 0, MAX_CONTENT).ok();
-    text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
+    // The end of a longer holder may still follow (see `StateLock::write`).
+    let first =
+        |text: Vec<u8>| serde_json::Deserializer::from_slice(&text).into_iter().next()?.ok();
+    text.and_then(first).unwrap_or_default()
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::store::mounts::parse_mounts;
     use std::io::{BufRead, BufReader};
     use std::os::unix::fs::PermissionsExt;
     use std::process::{Child, Command, Stdio};
@@ -247,6 +280,30 @@ pub(super) mod tests {
         drop(first);
         assert!(is_free(dir.path()), "the file stays, the lock does not");
         StateLock::acquire(dir.path(), None).unwrap();
+    }
+
+    #[test]
+    fn a_holder_is_known_by_the_device_of_its_mount() {
+        let dir = tempfile::tempdir().unwrap();
+        let lock = StateLock::acquire(dir.path(), Some(Path::new("/m"))).unwrap();
+        let mounts = parse_mounts(
+            b"1 0 0:7 / /m rw - fuse.msgfs msgfs rw\n2 0 0:8 / /m rw - fuse.msgfs msgfs rw\n\
+              3 0 0:8 / /bound rw - fuse.msgfs msgfs rw\n",
+        );
+        let served = || {
+            let holder = find_lock_holder(dir.path()).unwrap();
+            assert_eq!(holder.mountpoint.as_deref(), Some(Path::new("/m")));
+            mounts.iter().map(|mount| holder.serves(mount)).collect::<Vec<_>>()
+        };
+        assert_eq!(served(), [false, false, false], "it has not mounted yet");
+        lock.write_device(Some("0:8")).unwrap();
+        assert_eq!(served(), [false, true, false]);
+        lock.write_device(None).unwrap();
+        assert_eq!(served(), [false, false, false], "it mounts no more");
+        // An earlier version wrote no device. The end of a longer holder does not confuse.
+        std::fs::write(dir.path().join("lock"), "{\"pid\":1,\"mountpoint\":\"/m\"}\n:1}\n")
+            .unwrap();
+        assert_eq!(served(), [false, false, false]);
     }
 
     #[test]
@@ -322,7 +379,7 @@ pub(super) mod tests {
         let expected = LockHolder {
             pid: Some(child.0.id()),
             mountpoint: Some("/m".into()),
-            addresses: Vec::new(),
+            ..LockHolder::default()
         };
         assert_eq!(find_lock_holder(dir.path()), Some(expected.clone()));
         match StateLock::acquire(dir.path(), None).unwrap_err() {

@@ -210,6 +210,11 @@ impl FuseMount {
         self.device.is_some() && mountpoint::mounted_device(&self.mountpoint) == self.device
     }
 
+    /// Returns the number of the mounted device, as in [`mountpoint::MountEntry::device`].
+    pub fn device(&self) -> Option<&str> {
+        self.device.as_deref()
+    }
+
     /// Returns true while the kernel's connection lives.
     pub fn is_alive(&self) -> bool {
         !*self.ended.0.lock()

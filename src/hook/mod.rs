@@ -434,11 +434,10 @@ fn render_bell_text(glance: &MailboxGlance, mail: &[UnreadMail], new: &[&UnreadM
 /// Returns the folder in which this identity is mounted. It asks the kernel's table only, never the mount, which may
 /// hang.
 fn find_mountpoint(glance: &MailboxGlance) -> Option<PathBuf> {
-    let dir = find_lock_holder(&glance.paths().state)?.mountpoint?;
+    let holder = find_lock_holder(&glance.paths().state)?;
     let mounts = mountpoint::read_mounts().ok()?;
-    mountpoint::find_mount(&mounts, &dir)
-        .is_some_and(mountpoint::MountEntry::is_ours)
-        .then_some(dir)
+    let mount = mountpoint::find_mount(&mounts, holder.mountpoint.as_deref()?)?;
+    holder.serves(mount).then(|| mount.mountpoint.clone())
 }
 
 /// Writes a line at once, or not at all as far as that can be helped.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::pending_stores::PendingStore;
 use super::{MailboxOpenError, MailboxOptions};
-use crate::config::{Config, Env, Me, Paths, StateLock, list_mounted_addresses};
+use crate::config::{Config, Env, Me, MountedAddress, Paths, StateLock, list_mounted_addresses};
 use crate::identity::{KeyError, Keyring, OwnKey, SignerRegistry};
 use crate::index::{self, Index};
 use crate::link::carrier::CarrierProgram;
@@ -106,6 +106,18 @@ impl FolderListener for WatcherBuilder {
     fn note_listing(&self, folder: &Path) {
         self.watch_folder(folder);
     }
+}
+
+/// Notes my addresses, so that other identities of this user see that I have a mount.
+pub(super) fn announce_mount(
+    lock: &StateLock,
+    options: &MailboxOptions,
+    index: &Index,
+) -> Result<(), MailboxOpenError> {
+    let stores = index.stores().iter().filter(|store| store.properties().shows_mounted);
+    let addresses: Vec<MountedAddress> =
+        stores.map(|store| MountedAddress::new(store.me(), store.dir())).collect();
+    Ok(lock.write_holder(options.mountpoint.as_deref(), &addresses)?)
 }
 
 /// Returns the settings of the tree, without warnings and what links tell.

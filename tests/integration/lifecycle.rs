@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use crate::common::fixtures::{mounted_three, strs, three};
 use crate::common::proc::Running;
 use crate::common::samp::{self, bodies};
-use crate::common::{Bed, PATIENCE, alive, detach, mounted, run, run_for, soon};
+use crate::common::{Bed, Mount, PATIENCE, alive, detach, mounted, quote, run, run_for, soon};
 
 /// S86: the command returns when the mount answers. It prints the folder, the name, its source, and the number of
 /// unread messages. It holds no pipe open, so that `$(msgfs mount)` ends.
@@ -196,17 +196,53 @@ fn s168_busy_says_who_and_what_to_type() {
 #[test]
 fn s168_a_detached_mount_does_not_end_its_successor() {
     let bed = Bed::new();
-    let m = bed.mount("bar");
-    let mut c = bed.command("sleep");
-    c.arg("600").current_dir(m.path("inbox"));
-    let _user = Running::start(c, None).unwrap();
-    soon("the mount is in use", || !bed.msgfs_out(&["umount", m.dir.to_str().unwrap()]).ok());
-    assert!(bed.msgfs_out(&["umount", "--lazy", m.dir.to_str().unwrap()]).ok());
+    let (m, _user) = detached(&bed, "bar");
     let other = bed.mount_at(&m.dir, "carol", &[]);
     m.signal(Signal::TERM);
     assert!(mounted(&other.dir));
     other.ok("ls inbox");
     other.umount();
+}
+
+/// Mounts on `<bed>/mail`, and detaches the mount while a program uses it.
+fn detached(bed: &Bed, me: &str) -> (Mount, Running) {
+    let m = bed.mount_at(&bed.path("mail"), me, &[]);
+    let mut c = bed.command("sleep");
+    c.arg("600").current_dir(m.path("inbox"));
+    let user = Running::start(c, None).unwrap();
+    soon("the mount is in use", || !bed.msgfs_out(&["umount", m.dir.to_str().unwrap()]).ok());
+    assert!(bed.msgfs_out(&["umount", "--lazy", m.dir.to_str().unwrap()]).ok());
+    (m, user)
+}
+
+/// S1244: a command acts for its name, also if another mount has taken the folder of that name's detached mount.
+#[test]
+fn s1244_a_command_never_uses_the_mount_of_another() {
+    let bed = Bed::new();
+    let (m, _user) = detached(&bed, "bar");
+    let other = bed.mount_at(&m.dir, "carol", &[]);
+    let out = bed.msgfs_out(&["send", "--me", "bar", "bob", "hi"]);
+    assert!(out.ok(), "{out:?}");
+    assert_eq!(bodies(&bed.store, "bar"), ["hi"]);
+    assert_eq!(bodies(&bed.store, "carol"), [""; 0]);
+    other.umount();
+}
+
+/// S1245: in a folder that had other mounts before, which still run, the mount gives its own name, and `msgfs umount`
+/// waits for its own msgfs.
+#[test]
+fn s1245_a_folder_that_detached_mounts_had() {
+    let bed = Bed::new();
+    let before = ["bar", "dan"].map(|me| detached(&bed, me));
+    let m = bed.mount_at(&bed.path("mail"), "carol", &[]);
+    let status = m.ok(&format!("{} status", quote(&crate::common::binary())));
+    assert!(status.contains("me: carol\n"), "{status}");
+    let pid = rustix::process::Pid::from_raw(m.pid()).unwrap();
+    m.umount();
+    soon("the daemon is gone", || !alive(pid));
+    for (m, _) in &before {
+        assert!(alive(rustix::process::Pid::from_raw(m.pid()).unwrap()));
+    }
 }
 
 /// S168: if a sandbox still has a mount, the error names the mount and the sandbox, and a second command ends it.

@@ -13,10 +13,11 @@ mod socket;
 mod wire;
 
 use std::io::Write;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use msgfs::config::{self, LockError};
+use msgfs::config::{self, LockError, LockHolder};
 use msgfs::fuse::mountpoint::{self, MountState};
 use msgfs::mailbox::MailboxOpenError;
 use msgfs::model::sanitize_line;
@@ -278,9 +279,9 @@ fn open_tree(
         let holder = config::find_lock_holder(&context.paths.state);
         let mount = holder.as_ref().and_then(|holder| holder.mountpoint.clone());
         let is_stopped = silence::is_stopped(&context.paths.state, holder.as_ref());
-        let state = match &mount {
+        let state = match &holder {
             Some(_) if is_stopped => MountState::Hung,
-            Some(dir) => mountpoint::mount_state(dir).unwrap_or(MountState::NotMounted),
+            Some(holder) => find_mount_state(holder),
             None => MountState::NotMounted,
         };
         if let (Some(dir), MountState::Alive) = (&mount, &state) {
@@ -316,6 +317,16 @@ fn open_tree(
             outcome => return outcome,
         }
     }
+}
+
+/// Returns the state of a holder's mount. A mount of somebody else at its path does not count.
+fn find_mount_state(holder: &LockHolder) -> MountState {
+    let mounts = mountpoint::read_mounts().unwrap_or_default();
+    let is_its = |dir: &&Path| {
+        mountpoint::find_mount(&mounts, dir).is_some_and(|mount| holder.serves(mount))
+    };
+    let seen = holder.mountpoint.as_deref().filter(is_its);
+    seen.and_then(|dir| mountpoint::mount_state(dir).ok()).unwrap_or(MountState::NotMounted)
 }
 
 fn open_directly(
