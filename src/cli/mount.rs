@@ -1,12 +1,14 @@
 //! `msgfs mount`: the request for a mount, and its folder.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use msgfs::config::Paths;
 use msgfs::fuse::mountpoint::{self, MountState, UnmountMode, shell_word};
 use msgfs::mailbox::MailboxOptions;
-use msgfs::store::fs::make_dirs;
+use msgfs::store::fs::{lock_with_timeout, make_dirs};
 use msgfs::store::probe;
 
 use super::context;
@@ -14,6 +16,9 @@ use super::failure::{Failure, refuse};
 use super::mount_options;
 use super::serve::{MountEvent, MountReporter};
 use super::{GlobalOptions, daemon, serve};
+
+/// The longest wait for another msgfs that is just mounting on the same folder.
+const OTHER_MOUNT: Duration = Duration::from_secs(10);
 
 /// Mount my mail on a folder
 ///
@@ -110,17 +115,6 @@ pub(crate) fn prepare_target(
 ) -> Result<MountTarget, Failure> {
     let shown = shell_word(dir.as_os_str());
     match mountpoint::mount_state(dir).map_err(|e| Failure::from_io(&shown, &e))? {
-        MountState::NotMounted => {}
-        MountState::Hung => refuse!(
-            "{shown} is mounted already, and its msgfs does not answer; to remove this mount: \
-                 msgfs umount --lazy {shown}"
-        ),
-        MountState::Alive => {
-            refuse!("{shown} is mounted already; to unmount it: msgfs umount {shown}")
-        }
-        MountState::Foreign(kind) => {
-            refuse!("something else ({kind}) is mounted at {shown}; choose another folder")
-        }
         MountState::Stale => {
             let stale =
                 mountpoint::resolve_mountpoint(dir).map_err(|e| Failure::from_io(&shown, &e))?;
@@ -128,6 +122,7 @@ pub(crate) fn prepare_target(
             let told = format!("removed a dead mount at {shown} (its msgfs had died)");
             report(MountEvent::Notice(told))?;
         }
+        state => refuse_mounted(&state, &shown)?,
     }
     let made = !dir.exists();
     if made {
@@ -137,7 +132,7 @@ pub(crate) fn prepare_target(
         })?;
     }
     let empty = fs::read_dir(dir).map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotADirectory => {
+        io::ErrorKind::NotADirectory => {
             Failure::refused(format!("{shown} is not a folder; choose another place"))
         }
         _ => Failure::from_io(&shown, &e),
@@ -147,6 +142,41 @@ pub(crate) fn prepare_target(
     }
     let dir = fs::canonicalize(dir).map_err(|e| Failure::from_io(&shown, &e))?;
     Ok(MountTarget { dir, was_created: made })
+}
+
+/// Refuses a folder on which something is mounted.
+fn refuse_mounted(state: &MountState, shown: &str) -> Result<(), Failure> {
+    match state {
+        MountState::NotMounted => Ok(()),
+        MountState::Hung => refuse!(
+            "{shown} is mounted already, and its msgfs does not answer; to remove this mount: \
+                 msgfs umount --lazy {shown}"
+        ),
+        MountState::Alive | MountState::Stale => {
+            refuse!("{shown} is mounted already; to unmount it: msgfs umount {shown}")
+        }
+        MountState::Foreign(kind) => {
+            refuse!("something else ({kind}) is mounted at {shown}; choose another folder")
+        }
+    }
+}
+
+/// Locks a prepared folder until it is mounted on, and checks again that nothing is mounted there. So of two mounts
+/// that begin together, the second finds the first. The lock is one on the folder itself and leaves no file in it.
+pub(crate) fn lock_target(target: &MountTarget) -> Result<File, Failure> {
+    let shown = shell_word(target.dir.as_os_str());
+    let failed = |e: io::Error| Failure::from_io(&shown, &e);
+    let require_free =
+        || refuse_mounted(&mountpoint::mount_state(&target.dir).map_err(failed)?, &shown);
+    // A mount that is there now may not answer, so it is not opened.
+    require_free()?;
+    let folder = File::open(&target.dir).map_err(failed)?;
+    // Where folders cannot be locked, the check alone must do.
+    if matches!(lock_with_timeout(&folder, OTHER_MOUNT), Ok(false)) {
+        refuse!("another program has locked {shown}, maybe to mount there; try again");
+    }
+    require_free()?;
+    Ok(folder)
 }
 
 /// Refuses a mount that would contain its own store or state: a read would ask the mount, which would ask

@@ -166,8 +166,10 @@ fn mount_and_wait(
     watch_signals(stop.clone())?;
     let MailboxOptions { allow_other, read_only, .. } = order.options;
     let options = fuse::MountOptions { allow_other, read_only };
+    let folder = mount::lock_target(target)?;
     let mounted = fuse::mount_tree(Arc::clone(mailbox.tree()), &target.dir, &options)
         .map_err(|e| Failure::refused(format!("cannot mount: {e}")))?;
+    drop(folder);
     let mounted = Arc::new(mounted);
     note_device(mailbox, mounted.device());
     let answers = require_visible(&target.dir)

@@ -245,6 +245,34 @@ fn s1245_a_folder_that_detached_mounts_had() {
     }
 }
 
+/// S1246: of two mounts that begin together on one folder, one is refused. No lock file is left there.
+#[test]
+fn s1246_two_mounts_that_begin_together() {
+    let bed = Bed::new();
+    let dir = bed.path("mail");
+    fs::create_dir(&dir).unwrap();
+    // Both check the folder before either mounts.
+    let folder = fs::File::open(&dir).unwrap();
+    rustix::fs::flock(&folder, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let mail = dir.to_str().unwrap();
+    let both = ["alice", "bob"]
+        .map(|me| Running::start(bed.msgfs(["mount", "--me", me, mail]), None).unwrap());
+    let has_checked = |me: &&str| {
+        let lock = fs::read_to_string(bed.state(me).join("lock"));
+        lock.is_ok_and(|lock| lock.contains("/mail\""))
+    };
+    soon("both have checked it", || ["alice", "bob"].iter().all(has_checked));
+    assert!(!mounted(&dir));
+    drop(folder);
+    let outs = both.map(|mount| mount.finish(PATIENCE).unwrap());
+    let refused: Vec<_> = outs.iter().filter(|out| !out.ok()).collect();
+    assert_eq!(refused.len(), 1, "{outs:?}");
+    assert!(refused[0].stderr.contains("is mounted already"), "{outs:?}");
+    let out = bed.msgfs_out(&["umount", mail]);
+    assert!(out.ok() && !mounted(&dir), "one mount was there: {out:?}");
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
+}
+
 /// S168: if a sandbox still has a mount, the error names the mount and the sandbox, and a second command ends it.
 #[test]
 fn s168_a_mount_that_a_sandbox_still_has() {
