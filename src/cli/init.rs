@@ -142,7 +142,7 @@ pub(crate) struct Args {
     choice: IntegrateArgs,
 }
 
-/// What goes with `--integrate`.
+/// The options of `--integrate`.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "With --integrate")]
 struct IntegrateArgs {

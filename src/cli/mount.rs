@@ -171,7 +171,7 @@ pub(crate) fn lock_target(target: &MountTarget) -> Result<File, Failure> {
     // A mount that is there now may not answer, so it is not opened.
     require_free()?;
     let folder = File::open(&target.dir).map_err(failed)?;
-    // Where folders cannot be locked, the check alone must do.
+    // On a file system that locks no folder, only the check protects.
     if matches!(lock_with_timeout(&folder, OTHER_MOUNT), Ok(false)) {
         refuse!("another program has locked {shown}, maybe to mount there; try again");
     }

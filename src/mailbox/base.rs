@@ -309,7 +309,9 @@ pub(super) fn collect_store_keys(
     if read_only {
         let known = keys.public_keys(stores).by_store;
         for (store, key) in stores.iter().zip(&known) {
-            key.iter().for_each(|key| keys.keep_key_for_store(store.as_ref(), *key));
+            if let Some(key) = key {
+                keys.keep_key_for_store(store.as_ref(), *key);
+            }
         }
         return known;
     }

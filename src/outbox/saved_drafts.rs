@@ -139,11 +139,10 @@ impl SavedDrafts {
         let name = if kept.is_shown() { kept.name.clone() } else { hidden() };
         // A whole address with a number behind it may be another address.
         let numbered = if is_answer { name.replace('@', ".") } else { name.clone() };
-        let is_free = |place: &String| {
-            !self.drafts.contains_key(place) && !(is_answer && is_recipient(place))
-        };
+        let is_taken =
+            |place: &String| self.drafts.contains_key(place) || (is_answer && is_recipient(place));
         let mut places = std::iter::once(name).chain(names::numbered_names(numbered));
-        places.find(is_free).unwrap_or_default()
+        places.find(|place| !is_taken(place)).unwrap_or_default()
     }
 
     /// Moves the answer at this place to another one, and returns that.

@@ -233,7 +233,7 @@ impl SearchIndex {
             return true;
         }
         let is_true = !matches!(self.has_words(query, ix, &ShownBody { subject, body }), Ok(false));
-        // What a new row says, too, is no fault of the file.
+        // The file is not at fault for a word that a new row has, too.
         if is_true || matches!(self.has_words(query, ix, self.bodies.as_ref()), Ok(true)) {
             return true;
         }

@@ -355,7 +355,9 @@ mod tests {
 
     impl BodySource for SameBody {
         fn read_bodies(&self, messages: &[MsgIx], each: &mut dyn FnMut(MsgIx, &str, &str)) {
-            messages.iter().for_each(|ix| each(*ix, "", "a text"));
+            for ix in messages {
+                each(*ix, "", "a text");
+            }
         }
     }
 

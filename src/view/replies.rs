@@ -125,7 +125,8 @@ pub(super) fn find_answer(
     folder: FolderScope,
     name: &str,
 ) -> Result<Option<Node>, Error> {
-    if !name.ends_with(".reply") && !name.ends_with(".reply-all") {
+    let ending = name.rsplit_once('.').map(|(_, ending)| ending);
+    if !matches!(ending, Some("reply" | "reply-all")) {
         return Ok(None);
     }
     let found = tree.find_message(folder, name)?;

@@ -268,7 +268,9 @@ fn a_later_process_keeps_nothing_of_an_emptied_log() {
         let machine = Machine::new();
         let store = machine.open();
         let sent = ["a", "b", "c"].map(|body| message(body, &machine.key));
-        sent.iter().for_each(|message| store.append_record(message).unwrap());
+        for message in &sent {
+            store.append_record(message).unwrap();
+        }
         let segments = || -> Vec<PathBuf> {
             let entries = std::fs::read_dir(machine.state().join("kept")).unwrap();
             let paths = entries.map(|entry| entry.unwrap().path());
