@@ -25,7 +25,7 @@ use super::folder::{
 };
 use super::schema::RuleBreach;
 use super::state::{TaskMessage, TaskMessageFacts, TaskResume, TaskState, derive_state, hash_id};
-use super::vocabulary::Role;
+use super::vocabulary::{Role, split_message_id};
 use super::{Ssot, sign, task};
 use crate::model::locks::{LockLevel, Mutex, RwLock};
 use crate::model::{SignatureClaim, Timestamp};
@@ -496,8 +496,15 @@ impl SsotFormat {
     ) -> TaskState {
         let table = files.table.read();
         let counts = |n: &u32| table.facts(*n).is_some_and(SsotFileFacts::is_counted);
-        let exists = |id: u64| table.files_with_key(BY_ID, id).iter().any(counts);
-        derive_state(list_task_messages(&table, task), resumes, &exists)
+        let find_task = |id: u64| {
+            let files = table.files_with_key(BY_ID, id);
+            let mut stems =
+                files.iter().filter(|n| counts(n)).filter_map(|n| json_stem(table.name(*n)));
+            // A copy may have another name.
+            let (_, found, _) = split_message_id(stems.find(|stem| hash_id(stem) == id)?)?;
+            Some(found.to_owned())
+        };
+        derive_state(list_task_messages(&table, task), resumes, &find_task)
     }
 }
 

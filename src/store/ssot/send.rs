@@ -12,6 +12,7 @@ use super::folder::{self, IMMUTABLE, MESSAGES};
 use super::json_node::JsonNode;
 use super::rules::{self, REFS};
 use super::schema::{MISSING, RuleBreach};
+use super::state::find_reference_fault;
 use super::task;
 use super::vocabulary::{Role, SsotMessageType, is_task_id};
 use crate::model::{Draft, Timestamp, plain_thread_id, sanitize_line};
@@ -278,7 +279,7 @@ impl Ssot {
         }
         let state = task::load_state(self, &message.task)?;
         if message.kind == SsotMessageType::ReviewRequest {
-            self.check_review_request(message.payload(), state.reject_count)?;
+            self.check_review_request(message, state.reject_count)?;
         }
         if message.kind == SsotMessageType::Escalation {
             return Ok(());
@@ -296,11 +297,16 @@ impl Ssot {
     }
 
     /// Checks the statements of a review request about other messages.
-    fn check_review_request(&self, payload: &JsonNode<'_>, rejects: u32) -> Result<(), StoreError> {
+    fn check_review_request(
+        &self,
+        message: &SsotMessage<'_>,
+        rejects: u32,
+    ) -> Result<(), StoreError> {
+        let payload = message.payload();
         for (name, kind) in REFS {
             let named = payload.text(name).unwrap_or_default();
-            if !task::is_readable_message(self, named) {
-                let why = format!("names no {} that can be read here", kind.as_str());
+            let found = task::find_message_task(self, named);
+            if let Some(why) = find_reference_fault(kind, found, &message.task) {
                 return Err(to_refusal(RuleBreach::new(
                     "ref_unreadable",
                     format!("payload.{name}"),

@@ -6,7 +6,7 @@ use super::envelope::SsotMessage;
 use super::json_node::JsonNode;
 use super::order::sort_messages;
 use super::rules::{LOCK_AT, REFS};
-use super::vocabulary::{Role, SsotMessageType};
+use super::vocabulary::{Role, SsotMessageType, split_message_id};
 use crate::model::Timestamp;
 use twox_hash::XxHash3_64;
 
@@ -170,11 +170,11 @@ impl TaskState {
     }
 }
 
-/// Derives the state of a task. `exists` returns true if a message with this hash is in the SSOT.
+/// Derives the state of a task. `find_task` returns the task of the message with this hash, if it is in the SSOT.
 pub(super) fn derive_state(
     items: Vec<TaskMessage>,
     resumes: &[TaskResume],
-    exists: &dyn Fn(u64) -> bool,
+    find_task: &dyn Fn(u64) -> Option<String>,
 ) -> TaskState {
     let items = sort_messages(items);
     let times = items.iter().map(|i| Timestamp::from_millis(i.facts.order_millis));
@@ -190,7 +190,7 @@ pub(super) fn derive_state(
     for item in &items {
         let at = Timestamp::from_millis(item.facts.order_millis);
         state.breaches.extend(sum.holds.check_message(item, at, resumes));
-        state.breaches.extend(check_references(item, sum.rejects, exists));
+        state.breaches.extend(check_references(item, sum.rejects, find_task));
         state.status = sum.add_message(item).unwrap_or(state.status);
     }
     let TaskTally { holds, rejects, dispatch, successes } = sum;
@@ -303,23 +303,37 @@ impl<'a> TaskHolds<'a> {
     }
 }
 
+/// Returns the fault of a reference, which must name a message of the same task. `found` is the task of the message that
+/// it names, if that is in the SSOT.
+pub(super) fn find_reference_fault(
+    kind: SsotMessageType,
+    found: Option<&str>,
+    task: &str,
+) -> Option<String> {
+    match found {
+        Some(found) if found == task => None,
+        Some(other) => Some(format!("names a {} of another task, {other}", kind.as_str())),
+        None => Some(format!("names no {} that can be read here", kind.as_str())),
+    }
+}
+
 /// Returns the breaches of a review request whose statements about other messages are wrong.
 fn check_references(
     item: &TaskMessage,
     rejects: u32,
-    exists: &dyn Fn(u64) -> bool,
+    find_task: &dyn Fn(u64) -> Option<String>,
 ) -> Vec<StateBreach> {
     if item.facts.kind() != SsotMessageType::ReviewRequest {
         return Vec::new();
     }
-    let named = REFS.iter().zip(item.facts.refs).filter(|(_, print)| !exists(*print));
-    let mut out: Vec<StateBreach> = named
-        .map(|((name, kind), _)| StateBreach {
-            id: item.id.clone(),
-            rule: "ref_unreadable",
-            why: format!("payload.{name} names no {} that is here", kind.as_str()),
-        })
-        .collect();
+    let task = split_message_id(&item.id).map_or("", |(_, task, _)| task);
+    let unreadable = |((name, kind), print): (&(&str, SsotMessageType), u64)| {
+        let fault = find_reference_fault(*kind, find_task(print).as_deref(), task)?;
+        let why = format!("payload.{name} {fault}");
+        Some(StateBreach { id: item.id.clone(), rule: "ref_unreadable", why })
+    };
+    let mut out: Vec<StateBreach> =
+        REFS.iter().zip(item.facts.refs).filter_map(unreadable).collect();
     if item.facts.rejects != rejects {
         let said = item.facts.rejects;
         let why = format!("payload.reject_count is {said}, but {rejects} verdicts rejected");

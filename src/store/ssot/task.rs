@@ -1,5 +1,6 @@
 //! One task as it is on disk now, for all checks that must not trust an index: sending, locks, `tasks/`.
 
+use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 
@@ -10,8 +11,9 @@ use super::envelope::{FILE_BYTES, SsotMessage};
 use super::folder::{self, MESSAGES, TASKS};
 use super::format::SsotFileFacts;
 use super::json_node::quote_json;
+use super::rules::REFS;
 use super::state::{TaskMessage, TaskMessageFacts, TaskState, derive_state, hash_id};
-use super::vocabulary::{is_task_id, split_message_id};
+use super::vocabulary::{SsotMessageType, is_task_id, split_message_id};
 use crate::model::verify;
 use crate::store::StoreError;
 use crate::store::engine::files::FileRow;
@@ -26,19 +28,24 @@ pub(super) fn load_state(store: &Ssot, task: &str) -> Result<TaskState, StoreErr
     let here = || base.join(MESSAGES).join(task);
     let failed = |e: io::Error| StoreError::io(&here(), e);
     let mut items = Vec::new();
+    let mut foreign = HashMap::new();
     for stem in folder::list_stems(base, &[MESSAGES, task]).map_err(failed)? {
         let Ok(bytes) = read_message_bytes(base, task, &stem) else { continue };
         let Ok(message) = SsotMessage::parse(&bytes) else { continue };
         if message.id != stem || message.task != task || !is_trusted(store, &message, &bytes) {
             continue;
         }
+        foreign.extend(find_foreign_references(store, &message));
         let facts = TaskMessageFacts::from_message(&message);
         let acked = folder::read_ack(base, task, &stem).ok().filter(|(by, _)| *by == message.to);
         items.push(TaskMessage { id: message.id, facts, acked_at: acked.map(|(_, time)| time) });
     }
     let resumes = folder::read_resumes(base, task, &mut |_, _| {}).map_err(failed)?;
     let here: Vec<u64> = items.iter().map(|i| hash_id(&i.id)).collect();
-    Ok(derive_state(items, &resumes, &|id| here.contains(&id)))
+    let find_task = |id: u64| {
+        if here.contains(&id) { Some(task.to_owned()) } else { foreign.get(&id).cloned() }
+    };
+    Ok(derive_state(items, &resumes, &find_task))
 }
 
 /// Returns the bytes of a message's file.
@@ -50,12 +57,22 @@ pub(super) fn read_message_bytes(base: &Path, task: &str, id: &str) -> io::Resul
     Ok(folder::read_file(base, &[MESSAGES, task, &name], FILE_BYTES + 1)?.1)
 }
 
-/// Returns true if a message of this id is in the SSOT, can be read and counts.
-pub(super) fn is_readable_message(store: &Ssot, id: &str) -> bool {
-    let Some((_, task, _)) = split_message_id(id) else { return false };
-    let Ok(bytes) = read_message_bytes(&store.properties.dir, task, id) else { return false };
-    let message = SsotMessage::parse(&bytes);
-    message.is_ok_and(|message| message.id == id && is_trusted(store, &message, &bytes))
+/// Returns the task of the message of this id, if that is in the SSOT, can be read and counts.
+pub(super) fn find_message_task<'a>(store: &Ssot, id: &'a str) -> Option<&'a str> {
+    let (_, task, _) = split_message_id(id)?;
+    let bytes = read_message_bytes(&store.properties.dir, task, id).ok()?;
+    let message = SsotMessage::parse(&bytes).ok()?;
+    (message.id == id && is_trusted(store, &message, &bytes)).then_some(task)
+}
+
+/// Returns the hashes of the messages of other tasks that a review request names, and their tasks.
+fn find_foreign_references(store: &Ssot, message: &SsotMessage<'_>) -> Vec<(u64, String)> {
+    if message.kind != SsotMessageType::ReviewRequest {
+        return Vec::new();
+    }
+    let foreign = |id: &&str| split_message_id(id).is_some_and(|(_, task, _)| task != message.task);
+    let named = REFS.iter().filter_map(|(name, _)| message.payload().text(name)).filter(foreign);
+    named.filter_map(|id| Some((hash_id(id), find_message_task(store, id)?.to_owned()))).collect()
 }
 
 /// Returns true if a message is not refused. The decision counts; without one, the key that its signature names.

@@ -145,6 +145,37 @@ fn s143_state_rules_are_named() {
     assert!(error.contains("ref_unreadable"), "{error}");
 }
 
+/// S1257: a review request that names records of another task is refused, so `check` finds no such fault in what was
+/// sent.
+#[test]
+fn s1257_records_of_another_task() {
+    let bed = bed();
+    let dispatch = payload("task_dispatch");
+    let dispatch = record("task_dispatch", "coordinator", "executor", 1_777_052_523_000, &dispatch);
+    let result = payload("task_result");
+    let result = record("task_result", "executor", "coordinator", 1_777_052_524_000, &result);
+    deliver(&bed, &dispatch);
+    deliver(&bed, &result);
+    let m = bed.mount("coordinator");
+    let asked = json!({
+        "original_dispatch_ref": dispatch["msg_id"], "task_result_ref": result["msg_id"],
+        "review_scope": "full", "diff_url": "/d", "reject_count": 0
+    });
+    let text = draft("reviewer", "review_request", &asked);
+    let other = text.replace(&format!("Task: {TASK}"), "Task: T-2026-002");
+    let out = m.sh(&format!("cat > outbox/q <<'EOF'\n{other}EOF"));
+    let error = m.cat("outbox/q.error");
+    assert!(
+        error.contains("ref_unreadable") && error.contains(&format!("of another task, {TASK}")),
+        "{error}\n{out:?}"
+    );
+    assert!(!bed.path("ssot/messages/T-2026-002").exists());
+    m.ok(&format!("rm outbox/q; cat > outbox/q <<'EOF'\n{text}EOF"));
+    assert_eq!(files(&bed).len(), 3);
+    let out = bed.msgfs_out(&["check", "--me", "coordinator"]);
+    assert!(!out.said().contains("ref_unreadable"), "{out:?}");
+}
+
 /// S144: a draft that is only unwise is sent, with a note beside the copy in sent/.
 #[test]
 fn s144_warnings() {

@@ -175,6 +175,37 @@ fn references_and_counts_are_checked() {
     assert!(said.starts_with("reject_count_wrong: payload.reject_count is 0"), "{said}");
 }
 
+#[test]
+fn a_reference_to_another_task_is_refused_and_found() {
+    let bed = Bed::new();
+    let coordinator = bed.open("coordinator");
+    bed.deliver(&message(SsotMessageType::Dispatch, 0));
+    bed.deliver(&message(SsotMessageType::Result, 1));
+    let kind = SsotMessageType::ReviewRequest;
+    let other = "T-2026-008";
+    let why =
+        |name: &str, kind: &str| format!("payload.{name} names a {kind} of another task, {TASK}");
+    let dispatch = why("original_dispatch_ref", "task_dispatch");
+    let request = Draft { task: Some(other.into()), ..draft("reviewer", kind, &payload(kind)) };
+    let said = refusal(prepare(&coordinator, &request));
+    assert_eq!(said, format!("ref_unreadable: {dispatch}"));
+    // Another program does not ask.
+    let mut request = message(kind, 2);
+    let id = format!("review_request-{other}-{START}");
+    (request["task_id"], request["msg_id"]) = (json!(other), json!(id));
+    bed.deliver(&request);
+    let found = [dispatch, why("task_result_ref", "task_result")];
+    let mut details = Vec::new();
+    coordinator
+        .check(&crate::model::verify::find_claim_fault, &mut |v| details.push(v.detail))
+        .unwrap();
+    details.retain(|detail| detail.contains("another task"));
+    assert_eq!(details, found);
+    Book::scanned(&coordinator);
+    let remarks = coordinator.remarks().join("\n");
+    assert!(found.iter().all(|why| remarks.contains(why)), "{remarks}");
+}
+
 /// Returns the file of the task in `tasks/`, after the coordinator brought it up to date.
 fn task(bed: &Bed, coordinator: &Ssot) -> Value {
     Book::scanned(coordinator);
