@@ -1,6 +1,6 @@
 //! File names in `outbox/`: drafts in the making, and the recipients that names address.
 
-use crate::model::Timestamp;
+use crate::model::{Timestamp, is_similar_name};
 
 /// The length of the time with which the name of a message begins.
 const STAMP: usize = "20260424T174203.000Z".len();
@@ -78,6 +78,16 @@ pub fn numbered_names(name: String) -> impl Iterator<Item = String> {
     (1..).map(move |n| if n == 1 { name.clone() } else { format!("{name}.{n}") })
 }
 
+/// Returns true if one address is probably the other with a typing error. The names are compared if both addresses are
+/// in one place, or the new one is in none. The same name without a place belongs to another agent.
+pub fn is_similar(new: &str, known: &str) -> bool {
+    match (new.split_once('@'), known.split_once('@')) {
+        (Some((new, here)), Some((known, there))) if here == there => is_similar_name(new, known),
+        (None, Some((known, _))) => new != known && is_similar_name(new, known),
+        _ => is_similar_name(new, known),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,5 +153,17 @@ mod tests {
             assert!(!is_private(name) && !is_plain(name), "{name}");
         }
         assert!(is_plain("send-123") && !is_plain("") && !is_plain("-x") && !is_plain("a b"));
+    }
+
+    #[test]
+    fn a_name_is_compared_with_the_names_in_other_places() {
+        for new in ["bem", "Ben", "ben.json", "ben2wx9k0ee"] {
+            assert!(is_similar(new, "ben@default.aimaestro.local"), "{new}");
+        }
+        assert!(!is_similar("ben", "ben@localhost") && !is_similar("carol", "ben@localhost"));
+        assert!(
+            is_similar("bem@localhost", "ben@localhost")
+                && !is_similar("bem@here", "ben@localhost")
+        );
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{OutboxError, OutboxSettings, RecipientGroups, find_store, names};
 use crate::index::{Index, IndexTables};
-use crate::model::{Draft, UnknownRecipient, find_nearest, is_similar_name, sanitize_line};
+use crate::model::{Draft, UnknownRecipient, find_nearest, sanitize_line};
 use crate::store::{AddressFit, Advice, Kind, Store, StoreDirectory, fs as store_fs};
 
 /// The recipients of a draft that one store carries, in the order given.
@@ -241,7 +241,7 @@ fn check_known_recipient(
             .messages
             .names()
             .known_addresses()
-            .filter(|known| is_similar(&new, known))
+            .filter(|known| names::is_similar(&new, known))
             .map(str::to_owned)
             .collect()
     };
@@ -252,21 +252,11 @@ fn check_known_recipient(
     let group = settings
         .groups
         .keys()
-        .find(|group| is_similar(&new, group) || is_similar(recipient, group));
+        .find(|group| names::is_similar(&new, group) || names::is_similar(recipient, group));
     let meant = near.iter().find(other).or(group);
     meant.map_or(Ok(()), |known| {
         Err(OutboxError::Unreachable(similar_recipient_text(recipient, known)))
     })
-}
-
-/// Returns true if one address is probably the other with a typing error. The names are compared if both addresses are
-/// in one place, or the new one is in none. The same name without a place belongs to another agent.
-fn is_similar(new: &str, known: &str) -> bool {
-    match (new.split_once('@'), known.split_once('@')) {
-        (Some((new, here)), Some((known, there))) if here == there => is_similar_name(new, known),
-        (None, Some((known, _))) => new != known && is_similar_name(new, known),
-        _ => is_similar_name(new, known),
-    }
 }
 
 /// Returns the text for a file name that resembles a known recipient.
@@ -327,7 +317,7 @@ fn store_by_address(
         .iter()
         .enumerate()
         .map(|(n, s)| (n, s.address_fit(recipient)))
-        .filter(|(_, fit)| *fit > AddressFit::Via)
+        .filter(|(n, fit)| *fit > AddressFit::Via || is_known_without_via(index, *n, recipient))
         .collect();
     if fits.is_empty() {
         return Err(unreachable_error(stores, recipient));
@@ -420,6 +410,15 @@ fn is_known_to_store(index: &Index, number: usize, recipient: &str) -> bool {
     })
 }
 
+/// Returns true if a store that takes every name only with `Via` carries mail to this recipient, who is in its messages.
+fn is_known_without_via(index: &Index, number: usize, recipient: &str) -> bool {
+    index.stores().get(number).is_some_and(|store| {
+        store.address_fit(recipient) == AddressFit::Via
+            && store.is_registered(recipient)
+            && is_in_messages(index, number, store.as_ref(), recipient)
+    })
+}
+
 /// Returns true if the address has sent or received a message of the store.
 fn is_in_messages(index: &Index, number: usize, store: &dyn Store, address: &str) -> bool {
     let canonical = store.canonical_address(address);
@@ -479,7 +478,7 @@ fn suggest_recipient(stores: &[Arc<dyn Store>], recipient: &str) -> Option<Strin
         all.into_iter().filter(|known| !store.is_my_address(known)).collect::<Vec<_>>()
     };
     let mut known = stores.iter().flat_map(others);
-    let known = known.find(|known| known != recipient && is_similar(recipient, known))?;
+    let known = known.find(|known| known != recipient && names::is_similar(recipient, known))?;
     let known = sanitize_line(&known).into_owned();
     Some(format!("{known} is known: write to outbox/{known} if that is who you mean"))
 }
@@ -509,21 +508,4 @@ fn unknown_recipient_text(
         }
     };
     format!("nobody called {recipient} is known; {hint} (unknown_recipient = \"refuse\")")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_similar;
-
-    #[test]
-    fn a_name_is_compared_with_the_names_in_other_places() {
-        for new in ["bem", "Ben", "ben.json", "ben2wx9k0ee"] {
-            assert!(is_similar(new, "ben@default.aimaestro.local"), "{new}");
-        }
-        assert!(!is_similar("ben", "ben@localhost") && !is_similar("carol", "ben@localhost"));
-        assert!(
-            is_similar("bem@localhost", "ben@localhost")
-                && !is_similar("bem@here", "ben@localhost")
-        );
-    }
 }

@@ -10,7 +10,7 @@ use crate::model::{DraftAttachment, Message, PublicKey, Timestamp};
 pub enum AddressFit {
     /// A name that is not an address of this store.
     No,
-    /// An address of this store that is only meant if the store is named.
+    /// An address of this store that is only meant if the store is named or has messages of it.
     Via,
     /// A name that could be an address of this store, among other things.
     Plain,

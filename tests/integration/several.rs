@@ -11,7 +11,7 @@ use crate::common::agz::{self, Letter, ME, Tree};
 use crate::common::amp::{Home, Msg};
 use crate::common::samp::{self, T0};
 use crate::common::shown;
-use crate::common::{Bed, Mount, detach, run};
+use crate::common::{Bed, Mount, detach, run, soon};
 
 /// Makes a bed with a store of each kind, mounted for bar after `fill`.
 #[track_caller]
@@ -117,16 +117,19 @@ fn s133_five_kinds() {
     assert_eq!(m.ls("threads").len(), 5);
     assert!(m.ok("cat rejected/* 2>/dev/null; true").is_empty());
 
-    // For an unknown recipient the form of the address decides. A store that must be named is never chosen.
+    // For an unknown recipient the form of the address decides.
     m.ok("echo hello > outbox/foo; echo hello > threads/one/answer; \
           for f in inbox/*coordinator*.txt; do echo ok > \"${f%.txt}.ack\"; done");
     assert!(bed.path("store/log-bar.jsonl").exists());
     let log = fs::read_to_string(thread.join("messages.jsonl")).unwrap();
     assert_eq!(log.lines().count(), 2, "{log}");
     assert!(ssot.join("acks/T-2026-001/task_dispatch-T-2026-001-1777052763000.json").exists());
-    let out = m.sh("echo hello > outbox/agent");
+    // A store that takes every name is chosen only for those who are in its messages.
+    m.ok("echo hello > outbox/claude; printf 'Thread: one\n\nhello\n' > outbox/agent");
     let sent = fs::read_to_string(bed.path("store/log-bar.jsonl")).unwrap();
-    assert!(out.ok() && sent.contains("\"to\": \"agent\""), "a name without Via is SAMP's: {sent}");
+    assert!(sent.contains("\"to\": \"claude\"") && !sent.contains("\"to\": \"agent\""), "{sent}");
+    let log = fs::read_to_string(thread.join("messages.jsonl")).unwrap();
+    assert_eq!(log.lines().count(), 3, "{log}");
     let status = m.cat("status.txt");
     for kind in ["samp", "agentazall", "amp", "atsf", "ssot"] {
         assert!(status.contains(&format!("({kind})")), "{status}");
@@ -296,6 +299,34 @@ fn s134_ambiguous() {
     let out = m.sh("echo hi | tee outbox/carol@acme.crabmail.ai");
     assert!(!out.ok() && out.stderr.contains("No route to host"), "{out:?}");
     assert_eq!(m.ls("outbox"), ["carol@acme.crabmail.ai", "carol@acme.crabmail.ai.error"]);
+}
+
+/// S1258: a role that has a message in a project's threads is known there, so mail to it does not go to SAMP. Without a
+/// thread it is refused, and the error says how to name one.
+#[test]
+fn s1258_a_role_of_a_project() {
+    for unknown in ["near", "refuse"] {
+        let bed = Bed::new();
+        let project = bed.path("shop");
+        let said = crate::atsf::message(1, "agent", "2026-04-24T17:45:03.000Z", "hello");
+        crate::atsf::thread(&project, crate::atsf::ONE, "a thread", &[said]);
+        let samp = format!("[[store]]\nkind = \"samp\"\ndir = {:?}\n", bed.store.to_str().unwrap());
+        let atsf = crate::atsf::store(&project);
+        bed.config(&format!("unknown_recipient = \"{unknown}\"\n{samp}{atsf}"));
+        let m = bed.mount("bar");
+        let out = m.sh("echo x | tee outbox/agent");
+        assert!(!out.ok() && out.stderr.contains("Invalid argument"), "{out:?}");
+        let why = m.cat("outbox/agent.error");
+        assert!(["atsf", "Subject: ", "Thread: "].iter().all(|s| why.contains(s)), "{why}");
+        m.ok("rm outbox/agent; printf 'Subject: new\n\nx\n' > outbox/agent");
+        m.ok(&format!("printf 'Thread: {}\n\nx\n' > outbox/agent", crate::atsf::ONE));
+        assert!(m.ls("outbox").is_empty() && samp::read_log(&bed.store, "bar").is_empty());
+        soon("both threads", || m.ls("threads").len() == 2);
+        let log = project.join(".agent/threads").join(crate::atsf::ONE).join("messages.jsonl");
+        assert_eq!(fs::read_to_string(log).unwrap().lines().count(), 2);
+        let status = m.cat("status.txt");
+        assert!(!status.contains("nobody called agent"), "{status}");
+    }
 }
 
 /// S134: one draft may have recipients of several kinds. Each store gets its own recipients, or nothing is sent.

@@ -88,6 +88,18 @@ fn a_store_that_is_meant_only_by_name_is_named() {
 }
 
 #[test]
+fn a_store_that_is_meant_only_by_name_has_those_who_are_in_its_messages() {
+    let bed = bed(Folder { only_via: true, ..Folder::default() });
+    bed.memory.receive("agent", &[ME], "m1", 10, None);
+    let outbox = bed.open();
+    send(&outbox, "agent", "hi\n").unwrap();
+    assert_eq!((last(&bed).message.to, bed.samp_log()), (vec!["agent".to_owned()], String::new()));
+    // Another name is registered there as well, but has no message.
+    send(&outbox, "carol", "hi\n").unwrap();
+    assert!(bed.samp_log().contains("\"carol\""));
+}
+
+#[test]
 fn an_address_of_nobody_else_is_told_with_the_line_that_names_the_store() {
     let bed = bed(Folder { only_via: true, ..Folder::default() });
     let outbox = bed.open();

@@ -57,11 +57,12 @@ impl AtsfStore {
                 (id, Some(subject.to_owned()), Some(meta))
             }
             (None, None) => {
-                return Err(StoreError::Invalid(
-                    "begin the text with a line `Subject: …` for a new thread, or with \
-                     `Thread: ID` to continue one, and an empty line after it"
-                        .into(),
-                ));
+                return Err(StoreError::Invalid(format!(
+                    "the messages of the store {} are in threads; begin the text with a line \
+                     `Subject: …` for a new thread, or with `Thread: ID` to continue one, and an \
+                     empty line after it",
+                    self.properties.name
+                )));
             }
         };
         let id = loop {
