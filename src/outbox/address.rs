@@ -2,13 +2,14 @@
 //! (docs/SEMANTICS.md, S46 and S51 to S53).
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::{
-    DraftTarget, IDEMPOTENCY_WINDOW_MS, OutboxError, draft, find_store, names, whole_message,
+    DraftTarget, IDEMPOTENCY_WINDOW_MS, OutboxError, draft, find_store, names, route, whole_message,
 };
 use crate::index::{Index, IndexEntry, IndexTables, MsgIx, ThreadIx};
 use crate::model::{Draft, ORIGIN, Timestamp, plain_id, plain_thread_id, sanitize_line};
-use crate::store::Kind;
+use crate::store::{Kind, Store};
 
 /// The message that a draft answers, if it is known here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,8 @@ struct ReplyDefaults {
     to: Vec<String>,
     thread: String,
     id: String,
+    /// The newest messages of its thread to me, if they came from several senders at the same time.
+    tied: Vec<MsgIx>,
 }
 
 /// Completes the draft: recipients, thread, the message it answers, the store that carries it.
@@ -48,7 +51,12 @@ pub(super) fn complete_draft(
     resolve_mail_id(&tables, index, draft);
     let thread = draft.thread.clone().or_else(|| original.as_ref().map(|o| o.thread.clone()));
     let said = find_named_message(&tables, index, draft, thread.as_deref())?;
-    let original = original.or_else(|| Some(reply_to_message(&tables, index, said?)));
+    let original = match original {
+        Some(thread) if !thread.tied.is_empty() => {
+            Some(settle_tie(&tables, index, draft, thread, said)?)
+        }
+        other => other.or_else(|| Some(reply_to_message(&tables, index, said?))),
+    };
     let mut answered = None;
     if let Some(original) = original {
         draft.is_reply = true;
@@ -209,7 +217,7 @@ fn build_reply(tables: &IndexTables, ix: MsgIx, to: Vec<String>) -> ReplyDefault
     let entry = tables.messages.entry(ix);
     let (thread, store) = tables.threads.thread_id(&tables.messages, entry.thread());
     let id = plain_id(&tables.messages.shown_id(ix)).to_owned();
-    ReplyDefaults { store, ix, to, thread: thread.to_owned(), id }
+    ReplyDefaults { store, ix, to, thread: thread.to_owned(), id, tied: Vec::new() }
 }
 
 /// Returns the recipients of a message as bare addresses.
@@ -286,20 +294,9 @@ fn reply_to_thread(
     };
     let to_me = newest(IndexEntry::is_to_me);
     if let Some(last) = to_me.last() {
-        let from =
-            |ix: &MsgIx| draft::bare_address(tables.messages.sender(tables.messages.entry(*ix)));
-        let mut senders: Vec<&str> = to_me.iter().map(from).collect();
-        senders.sort_unstable_by_key(|from| store.canonical_address(from));
-        senders.dedup_by_key(|from| store.canonical_address(from));
-        if senders.len() > 1 {
-            return Err(OutboxError::Invalid(format!(
-                "the newest messages of this thread came {} from {}; answer one of them with its \
-                 `.reply` file, or begin the text with a line `To: NAME`",
-                if seconds { "in the same second" } else { "at the same moment" },
-                senders.join(" and ")
-            )));
-        }
-        return Ok(reply_to_message(tables, index, *last));
+        let last = reply_to_message(tables, index, *last);
+        let several = list_senders(tables, store, &to_me).len() > 1;
+        return Ok(ReplyDefaults { tied: if several { to_me } else { Vec::new() }, ..last });
     }
     let mine = newest(IndexEntry::is_from_me);
     let mut to: Vec<String> = Vec::new();
@@ -315,6 +312,59 @@ fn reply_to_thread(
         )
     })?;
     Ok(build_reply(tables, *last, to))
+}
+
+/// Returns the senders of messages, each once.
+fn list_senders<'a>(
+    tables: &'a IndexTables,
+    store: &Arc<dyn Store>,
+    messages: &[MsgIx],
+) -> Vec<&'a str> {
+    let from = |ix: &MsgIx| draft::bare_address(tables.messages.sender(tables.messages.entry(*ix)));
+    let mut senders: Vec<&str> = messages.iter().map(from).collect();
+    senders.sort_unstable_by_key(|from| store.canonical_address(from));
+    senders.dedup_by_key(|from| store.canonical_address(from));
+    senders
+}
+
+/// Returns the defaults for an answer to a thread whose newest messages came from several senders. The draft answers
+/// the message of the thread that it names (`said`), else the newest of a sender to whom it goes.
+///
+/// # Errors
+/// If the draft names neither a message of the thread nor a recipient.
+fn settle_tie(
+    tables: &IndexTables,
+    index: &Index,
+    draft: &Draft,
+    original: ReplyDefaults,
+    said: Option<MsgIx>,
+) -> Result<ReplyDefaults, OutboxError> {
+    let entry = tables.messages.entry(original.ix);
+    let store = index.store_of(entry);
+    let is_here = |ix: &MsgIx| tables.messages.entry(*ix).thread() == entry.thread();
+    if let Some(said) = said.filter(is_here) {
+        return Ok(reply_to_message(tables, index, said));
+    }
+    if draft.to.iter().all(String::is_empty) {
+        let seconds = store.properties().whole_seconds;
+        return Err(OutboxError::Invalid(format!(
+            "the newest messages of this thread came {} from {}; answer one of them with its \
+             `.reply` file, or begin the text with a line `To: NAME` and an empty line",
+            if seconds { "in the same second" } else { "at the same moment" },
+            list_senders(tables, store, &original.tied).join(" and ")
+        )));
+    }
+    let name = |to: &String| match route::split_store_name(to) {
+        Some((name, at)) if at == store.name() => store.canonical_address(name),
+        _ => store.canonical_address(to),
+    };
+    let to: Vec<String> = draft.to.iter().map(name).collect();
+    let is_recipient = |ix: &&MsgIx| {
+        let from = draft::bare_address(tables.messages.sender(tables.messages.entry(**ix)));
+        to.contains(&store.canonical_address(from))
+    };
+    let answered = original.tied.iter().rev().find(is_recipient);
+    Ok(reply_to_message(tables, index, answered.copied().unwrap_or(original.ix)))
 }
 
 /// Resolves the id of a mail by which a mail program names the answered message. For a message that is here, that is

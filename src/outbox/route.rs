@@ -193,7 +193,7 @@ fn split_store_address<'a>(index: &Index, address: &'a str) -> Option<(&'a str, 
 }
 
 /// Splits an address at its last `@`, whatever stores there are.
-fn split_store_name(address: &str) -> Option<(&str, &str)> {
+pub(super) fn split_store_name(address: &str) -> Option<(&str, &str)> {
     let (name, store) = address.rsplit_once('@').filter(|(name, _)| !name.is_empty())?;
     Some((name, store.strip_suffix(".msgfs").unwrap_or(store)))
 }

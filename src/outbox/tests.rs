@@ -320,6 +320,15 @@ fn a_tie_is_one_of_milliseconds_where_a_store_has_them() {
     let outbox = bed.open();
     let e = send_as(&outbox, "x", target(), "hi\n").unwrap_err().to_string();
     assert!(e.contains("same moment") && e.contains("bob@") && e.contains("dan@"), "{e}");
+    for (line, to, id) in [
+        ("To: bob", "bob", "a"),
+        ("To: dan@acme.crabmail.ai", "dan@acme.crabmail.ai", "b"),
+        ("In-Reply-To: <a@amp>", BOB, "a"),
+    ] {
+        send_as(&outbox, "x", target(), &format!("{line}\n\nhi\n")).unwrap();
+        let sent = last(&bed).message;
+        assert_eq!((sent.to, sent.in_reply_to.as_deref()), (vec![to.to_owned()], Some(id)));
+    }
 }
 
 #[test]

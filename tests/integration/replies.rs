@@ -135,6 +135,34 @@ fn s53_ties() {
     assert_eq!(member(&only(&bed.store, "bar"), "to"), "foo");
 }
 
+/// S1259: a recipient in `To`, or a message of the thread in `In-Reply-To`, settles a tie.
+#[test]
+fn s1259_a_header_settles_a_tie() {
+    let bed = Bed::new();
+    let recs = ["carol", "foo"].map(|from| samp::append(&bed.store, from, "bar", "plan", from, T0));
+    let m = bed.mount("bar");
+    let refused = m.sh("echo x | tee threads/plan/new");
+    assert!(!refused.ok() && refused.stderr.contains("Invalid argument"), "{refused:?}");
+    assert!(m.cat("threads/plan/new.error").contains("a line `To: NAME`"));
+    let heads = recs.iter().flat_map(|rec| {
+        let by_name =
+            [rec.from.clone(), format!("{}@samp", rec.from)].map(|to| format!("To: {to}"));
+        by_name
+            .into_iter()
+            .chain([format!("In-Reply-To: <{}@samp>", rec.id)])
+            .map(move |h| (h, rec))
+    });
+    for (n, (head, rec)) in heads.enumerate() {
+        m.ok(&format!("printf '{head}\n\nhi\n' > threads/plan/new{n}"));
+        let sent = read_log(&bed.store, "bar");
+        assert_eq!(sent.len(), n + 1, "{head}");
+        let [to, thread, re] = ["to", "thread", "re"].map(|name| member(&sent[n], name));
+        assert_eq!((to, thread, re), (rec.from.as_str(), "plan", rec.id.as_str()), "{head}");
+    }
+    let other = m.sh("printf 'In-Reply-To: <0123456789abcdef@samp>\n\nhi\n' | tee threads/plan/x");
+    assert!(!other.ok() && other.stderr.contains("Invalid argument"), "{other:?}");
+}
+
 /// S67: no SAMP message asks for an acknowledgement, so `.ack` has nothing to acknowledge.
 #[test]
 fn s67_ack() {
