@@ -4,11 +4,11 @@
 //! not pinned. It names the id of the message, in whatever thread it stands. Some formats also have answers that name
 //! no id ([`NextAnswerRule`]).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Error, Tree};
 use crate::index::{IndexEntry, IndexTables, MsgIx};
-use crate::model::{SignatureState, Timestamp};
+use crate::model::{SignatureState, Timestamp, plain_id};
 use crate::store::{AnswerScheme, NextAnswerRule, Store};
 
 /// A thread is short if it has at most this part of the messages that are to be looked through instead.
@@ -115,15 +115,15 @@ impl Question {
     /// [`Error::NotFound`] if the store does not have the question any more.
     pub(super) fn list_answers(&self, tree: &Tree) -> Result<Vec<Answer>, Error> {
         let store = self.store_in(tree);
-        let tables = tree.index.read();
-        if !tables.messages.entry(self.ix).is_from_me() {
+        if !tree.index.read().messages.entry(self.ix).is_from_me() {
             return Err(Error::NotFound);
         }
         let mut found = match store.properties().answers {
             AnswerScheme::Untold => return Ok(Vec::new()),
             AnswerScheme::Named => BTreeSet::new(),
-            AnswerScheme::NamedOrNext(rule) => find_next_answers(&tables, store, (self, &rule)),
+            AnswerScheme::NamedOrNext(rule) => find_next_answers(tree, store, (self, &rule)),
         };
+        let tables = tree.index.read();
         found.extend(find_named_answers(&tables, self));
         found.retain(|ix| is_accepted(tree, &tables, store, self, *ix));
         let mut found: Vec<MsgIx> = found.into_iter().collect();
@@ -165,14 +165,21 @@ struct LaterMessages {
 /// Returns the messages of the thread that name no id and answer the question because it is the newest one to their
 /// writers before them.
 fn find_next_answers(
-    tables: &IndexTables,
+    tree: &Tree,
     store: &dyn Store,
     (question, rule): (&Question, &NextAnswerRule),
 ) -> BTreeSet<MsgIx> {
-    let LaterMessages { candidates, asked_again } = find_later_messages(tables, question);
+    let later = find_later_messages(&tree.index.read(), question);
+    let answered = find_answered_candidates(tree, store, (question, &later));
+    let LaterMessages { candidates, asked_again } = later;
+    let tables = tree.index.read();
+    let is_before = |asked: MsgIx, answer: MsgIx| {
+        let own = answered.get(&asked);
+        own.is_none_or(|own| tables.messages.compare_order(answer, *own).is_gt())
+    };
     let fits = |asked: MsgIx, answer: MsgIx| {
         let id = |ix| tables.messages.id(tables.messages.entry(ix));
-        rule.fits.is_none_or(|fits| fits(&id(asked), &id(answer)))
+        is_before(asked, answer) && rule.fits.is_none_or(|fits| fits(&id(asked), &id(answer)))
     };
     let is_answer = |ix: &MsgIx| {
         let entry = tables.messages.entry(*ix);
@@ -188,6 +195,37 @@ fn find_next_answers(
             && !before.any(|(asked, _)| fits(*asked, *ix))
     };
     candidates.into_iter().filter(is_answer).collect()
+}
+
+/// Finds the candidates that my messages answer, each under the message of mine. Neither it nor an earlier one is an
+/// answer to that message. A candidate that tells only its second stands before a message of mine that it answers, and
+/// before one that answers it. So each of my messages behind such a candidate is read.
+fn find_answered_candidates(
+    tree: &Tree,
+    store: &dyn Store,
+    (question, later): (&Question, &LaterMessages),
+) -> BTreeMap<MsgIx, MsgIx> {
+    let candidates = &later.candidates;
+    let is_doubtful = |asked: &MsgIx| {
+        let tables = tree.index.read();
+        let name_time = |ix: MsgIx| tables.messages.name_time(tables.messages.entry(ix));
+        let time = name_time(*asked);
+        let second = Timestamp::from_secs(time.secs());
+        let is_before = |ix: &MsgIx| tables.messages.compare_order(*ix, *asked).is_lt();
+        let before = candidates.get(..candidates.partition_point(is_before)).unwrap_or_default();
+        let mut near = before.iter().rev().take_while(|ix| name_time(**ix) >= second);
+        near.any(|ix| time <= latest_time(store, tables.messages.entry(*ix)))
+    };
+    let find_answered = |asked: MsgIx| {
+        let entry = tree.texts.live_entry(asked).ok()?;
+        let id = tree.texts.read_record(asked, &entry).ok()?.message.in_reply_to?;
+        let tables = tree.index.read();
+        let has_id = |ix: &&MsgIx| tables.messages.has_plain_id(**ix, plain_id(&id));
+        Some((asked, *candidates.iter().find(has_id)?))
+    };
+    let again = later.asked_again.iter().flatten().map(|(ix, _)| *ix);
+    let asked: BTreeSet<MsgIx> = again.chain([question.ix]).collect();
+    asked.into_iter().filter(is_doubtful).filter_map(find_answered).collect()
 }
 
 /// Finds the messages of the thread behind a question. A long thread is not looked through: only what I wrote and got

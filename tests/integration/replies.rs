@@ -304,3 +304,31 @@ fn s1143_unwise_answer() {
     assert_eq!(all.iter().filter(|name| name.ends_with(".warning")).count(), 1, "{all:?}");
     assert_eq!(all.len(), 5, "{all:?}");
 }
+
+/// S1252: a message that my message answers is no answer to it, though the clock of its writer is ahead. It is the answer
+/// to my question before.
+#[test]
+fn s1252_a_question_is_no_answer() {
+    let bed = Bed::new();
+    bed.config("wait_timeout = \"1s\"\nunknown_recipient = \"accept\"\n");
+    let m = bed.mount("bar");
+    m.ok("echo 'which port?' > outbox/foo");
+    let thread = member(&read_log(&bed.store, "bar")[0], "thread").to_owned();
+    let ahead = samp::now() + 60;
+    let asked = samp::append(&bed.store, "foo", "bar", &thread, "is it green?", ahead);
+    m.appears(&format!("inbox/{}", asked.name(0)));
+    m.ok(&format!("echo yes > inbox/{}.reply", asked.name(0).trim_end_matches(".txt")));
+    let is_answered = |text: &str| {
+        let all = m.cat("sent.txt");
+        let line = all.lines().find(|line| line.ends_with(&format!("\t{text}")));
+        line.unwrap_or_else(|| panic!("{all}")).contains("\tanswered\t")
+    };
+    assert_eq!([is_answered("which port?"), is_answered("yes")], [true, false]);
+    let found = m.ok("grep -rlFx --include='*.txt' yes sent");
+    let path = found.trim().trim_end_matches(".txt");
+    assert_eq!(m.ok(&format!("cat {path}.answer")), "");
+    assert_eq!(m.ls("inbox"), [asked.name(0)], "nothing is marked");
+    samp::append(&bed.store, "foo", "bar", &thread, "good", ahead);
+    soon("it is answered", || is_answered("yes"));
+    assert!(m.ok(&format!("cat {path}.answer")).ends_with("\n\ngood\n"));
+}

@@ -85,6 +85,25 @@ fn what_names_nothing_answers_the_newest_question_before_it() {
 }
 
 #[test]
+fn what_my_message_answers_is_no_answer_to_it() {
+    let mut reply = message("q2", T0 + 9, "me", &["bob@x"], Some("p"));
+    reply.message.time = reply.message.time.plus_millis(1);
+    let mut memory = store(vec![
+        message("q1", T0, "me", &["bob@x"], None),
+        message("p", T0 + 9, "bob@x", &["me"], None),
+        reply,
+        message("a", T0 + 10, "bob@x", &["me"], None),
+    ]);
+    memory.folder.lock().lines = Some(false);
+    memory.about.threads = crate::store::ThreadScheme::Ids;
+    memory.about.whole_seconds = true;
+    let rule = NextAnswerRule { unsigned_only: true, fits: None };
+    memory.about.answers = AnswerScheme::NamedOrNext(rule);
+    let bed = bed(vec![memory]);
+    assert_eq!([bed.answers("q1"), bed.answers("q2")], [["p"], ["a"]]);
+}
+
+#[test]
 fn mail_to_several_addresses_of_mine_is_to_me_alone() {
     let memory = || {
         let further_addresses = vec!["me@home".to_owned()];
