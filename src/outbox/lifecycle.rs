@@ -390,22 +390,12 @@ impl Outbox {
         renamed.count() > 0
     }
 
-    /// Removes a draft from `outbox/` or a thread's folder, or the note beside one.
+    /// Removes a draft from `outbox/` or a thread's folder, or the note beside one. A private draft may have the name of
+    /// a note; then it is removed.
     ///
     /// # Errors
     /// [`OutboxError::NotFound`].
     pub fn remove(&self, name: &str, target: &DraftTarget) -> Result<(), OutboxError> {
-        if let Some(draft) = name.strip_suffix(".error") {
-            if self.forget_folder_note(draft) || self.unlisted_notes.remove(draft) {
-                return Ok(());
-            }
-            let mut shelf = self.saved_drafts.lock();
-            let Some(kept) = shelf.get(draft).filter(|k| k.error.is_some()).cloned() else {
-                return Err(OutboxError::NotFound);
-            };
-            shelf.save_at(draft, SavedDraft { error: None, ..kept });
-            return Ok(());
-        }
         let open = self.visit_open(Some(name), |id, d| {
             if !d.is_named(name, target) {
                 return None;
@@ -424,7 +414,22 @@ impl Outbox {
                 self.unlisted_notes.add(shown, reason);
             }
         }
-        if kept.is_some() || open > 0 { Ok(()) } else { Err(OutboxError::NotFound) }
+        if kept.is_some() || open > 0 {
+            return Ok(());
+        }
+        self.remove_note(name.strip_suffix(".error").ok_or(OutboxError::NotFound)?)
+    }
+
+    /// Removes the note beside a draft or a composing folder.
+    fn remove_note(&self, draft: &str) -> Result<(), OutboxError> {
+        if self.forget_folder_note(draft) || self.unlisted_notes.remove(draft) {
+            return Ok(());
+        }
+        let mut shelf = self.saved_drafts.lock();
+        let kept = shelf.get(draft).filter(|k| k.error.is_some()).cloned();
+        let kept = kept.ok_or(OutboxError::NotFound)?;
+        shelf.save_at(draft, SavedDraft { error: None, ..kept });
+        Ok(())
     }
 
     /// Forgets why a composing folder was refused. Returns true if there was a note.

@@ -37,6 +37,27 @@ fn s49_private_names() {
     assert!(!m.sh("cat outbox/bob~").ok());
 }
 
+/// S1253: a private draft whose name ends like that of a note is removed for good, in `outbox/` and in a thread's folder.
+#[test]
+fn s1253_a_private_name_that_ends_like_a_note() {
+    let (bed, m, _, _) = mounted_three();
+    let names = [".error", ".x.error", ".warning"];
+    for folder in ["outbox", "threads/plan"] {
+        for name in names {
+            m.ok(&format!("echo draft > {folder}/{name}; cat {folder}/{name}; rm {folder}/{name}"));
+            assert!(!m.sh(&format!("test -e {folder}/{name}")).ok(), "{folder}/{name}");
+        }
+    }
+    m.ok("echo draft > outbox/.error; rm -rf outbox/.error");
+    m.umount();
+    let m = bed.mount("bar");
+    assert_eq!(m.ls("outbox"), [""; 0]);
+    for name in names {
+        assert!(!m.sh(&format!("test -e threads/plan/{name}")).ok(), "{name}");
+    }
+    assert!(read_log(&bed.store, "bar").is_empty());
+}
+
 /// S49: a private draft that is renamed to a plain name is sent exactly once.
 #[test]
 fn s49_rename_sends() {
