@@ -3,7 +3,8 @@
 //! lines with the power; then only the warnings are gone.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
@@ -13,8 +14,10 @@ use crate::index::{IndexTables, MsgIx};
 use crate::model::locks::Mutex;
 use crate::model::{plain_id, sanitize_line};
 use crate::store::Store;
-use crate::store::append_log::{self, AppendLog, AppendSync};
+use crate::store::append_log::{self, AppendLog, AppendSync, AppendedLine};
 
+/// The name of the log in the state folder.
+pub const ANSWER_WARNINGS_LOG: &str = "answer-warnings.jsonl";
 /// Number of warnings that are kept when the log is made shorter, and the number of lines at which it is.
 const KEPT: usize = 1000;
 const LINES_AT_MOST: usize = 2 * KEPT;
@@ -34,21 +37,78 @@ struct AnswerWarning {
     text: String,
 }
 
+/// Texts of warnings by the name of the store and the id of the record.
+type WarningTexts = HashMap<(String, String), String>;
+
 /// The warnings about answers, and their log.
 #[derive(Debug)]
 pub struct AnswerWarnings {
     log: Mutex<AppendLog>,
-    /// The texts by the name of the store and the id of the record.
-    texts: Mutex<HashMap<(String, String), String>>,
+    texts: Mutex<WarningTexts>,
+}
+
+/// The warnings about answers in a log that another process writes. Nothing is written.
+#[derive(Debug)]
+pub struct FollowedAnswerWarnings {
+    path: PathBuf,
+    read: Mutex<FollowedTexts>,
+}
+
+/// The warnings of such a log as they were read last.
+#[derive(Debug, Default)]
+struct FollowedTexts {
+    texts: WarningTexts,
+    /// The length and the time of the log when it was read.
+    log: Option<(u64, SystemTime)>,
+}
+
+impl FollowedAnswerWarnings {
+    /// Follows the log at a path, which may be missing.
+    pub fn new(path: PathBuf) -> Self {
+        Self { path, read: Mutex::default() }
+    }
+
+    /// Calls `look` on the warnings that the log has now.
+    fn look<T>(&self, look: impl FnOnce(&WarningTexts) -> T) -> T {
+        let stat = std::fs::symlink_metadata(&self.path);
+        let log = stat.and_then(|stat| Ok((stat.len(), stat.modified()?))).ok();
+        let mut read = self.read.lock();
+        if read.log != log {
+            let bytes = read_bytes(&self.path);
+            *read = FollowedTexts { texts: parse_texts(append_log::split_log(&bytes)), log };
+        }
+        look(&read.texts)
+    }
+
+    /// Returns true if there is no warning.
+    pub fn is_empty(&self) -> bool {
+        self.look(WarningTexts::is_empty)
+    }
+
+    /// Returns the warning about a message of mine.
+    pub fn find(&self, store: &str, id: &str) -> Option<String> {
+        self.look(|texts| texts.get(&(store.to_owned(), id.to_owned())).cloned())
+    }
+}
+
+/// Returns the bytes of the log; none if it cannot be read.
+fn read_bytes(path: &Path) -> Vec<u8> {
+    append_log::read_log(path, LOG_BYTES).unwrap_or_else(|error| {
+        tracing::warn!(%error, "the warnings about answers cannot be read");
+        Vec::new()
+    })
+}
+
+/// Returns the warnings in lines of the log.
+fn parse_texts<'a>(lines: impl Iterator<Item = AppendedLine<'a>>) -> WarningTexts {
+    let warnings = lines.filter_map(|line| serde_json::from_slice(line.text).ok());
+    warnings.map(|AnswerWarning { store, id, text }| ((store, id), text)).collect()
 }
 
 impl AnswerWarnings {
     /// Opens the log. `shorten` permits to remove its oldest lines. A log that cannot be read has no warnings.
     pub fn open(path: &Path, shorten: bool) -> Self {
-        let bytes = append_log::read_log(path, LOG_BYTES).unwrap_or_else(|error| {
-            tracing::warn!(%error, "the warnings about answers cannot be read");
-            Vec::new()
-        });
+        let bytes = read_bytes(path);
         let lines: Vec<&[u8]> = append_log::split_log(&bytes).map(|line| line.text).collect();
         let kept = lines.get(lines.len().saturating_sub(KEPT)..).unwrap_or_default();
         let mut log = AppendLog::new(path);
@@ -58,8 +118,7 @@ impl AnswerWarnings {
                 tracing::debug!(%error, "the log of warnings about answers cannot be shortened");
             }
         }
-        let warnings = lines.iter().filter_map(|line| serde_json::from_slice(line).ok());
-        let texts = warnings.map(|AnswerWarning { store, id, text }| ((store, id), text)).collect();
+        let texts = parse_texts(append_log::split_log(&bytes));
         Self { log: Mutex::new(log), texts: Mutex::new(texts) }
     }
 

@@ -45,7 +45,7 @@ mod thread_backoff;
 mod unlisted_notes;
 mod whole_message;
 
-pub use answer_warnings::AnswerWarnings;
+pub use answer_warnings::{ANSWER_WARNINGS_LOG, AnswerWarnings, FollowedAnswerWarnings};
 pub use compose::Composer;
 pub use error::OutboxError;
 pub use folders::{BODY, ComposeHandle};
@@ -374,7 +374,7 @@ impl Outbox {
         };
         let sender = sender.map_err(io("the sending thread cannot be started"))?;
         let last_refusal = shelf.last_refusal();
-        let warnings = AnswerWarnings::open(&state.join("answer-warnings.jsonl"), !looks);
+        let warnings = AnswerWarnings::open(&state.join(ANSWER_WARNINGS_LOG), !looks);
         let packer =
             DraftPacker::new(Arc::clone(&tools), settings.clone(), Arc::clone(&keys), warnings);
         Ok(Arc::new(Self {

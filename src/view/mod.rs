@@ -111,7 +111,7 @@ use crate::model::locks::{Mutex, RwLock};
 use crate::index::{Index, MsgIx};
 use crate::link::{HealthBoard, HealthBoards, TakenLogs};
 use crate::model::{MarkRead, PublicKey, Scope};
-use crate::outbox::{Outbox, RecipientGroups};
+use crate::outbox::{FollowedAnswerWarnings, Outbox, RecipientGroups};
 use crate::search::SearchSettings;
 use listing::ListingCache;
 use message_texts::MessageTexts;
@@ -152,6 +152,8 @@ pub struct TreeSettings {
     pub warnings: Arc<RwLock<Vec<String>>>,
     /// The file with the messages that were read last.
     pub recent_reads_file: PathBuf,
+    /// The log with the warnings about answers of mine.
+    pub answer_warnings_file: PathBuf,
     /// The health of each link.
     pub link_boards: HealthBoards,
     /// The proofs about what servers have taken of my logs.
@@ -225,6 +227,7 @@ impl Tree {
             pending: PendingSent::new(
                 Arc::clone(&index),
                 outbox.clone(),
+                FollowedAnswerWarnings::new(settings.answer_warnings_file.clone()),
                 Arc::clone(&names),
                 Arc::clone(&texts),
                 Arc::clone(&settings.link_boards),

@@ -17,7 +17,7 @@ use crate::link::{HealthBoard, HealthBoards};
 use crate::model::{
     Day, Message, ShownMessage, SignatureState, Timestamp, sanitize_line, sanitize_text,
 };
-use crate::outbox::{Outbox, PendingMessage};
+use crate::outbox::{FollowedAnswerWarnings, Outbox, PendingMessage};
 
 /// A message that waits.
 #[derive(Debug)]
@@ -84,6 +84,8 @@ fn format_waiting_note(held: &PendingMessage) -> Option<String> {
 pub(super) struct PendingSent {
     index: Arc<Index>,
     outbox: Option<Arc<Outbox>>,
+    /// The warnings about answers, if there is no outbox that has them.
+    followed_warnings: FollowedAnswerWarnings,
     names: Arc<MessageNames>,
     texts: Arc<MessageTexts>,
     link_boards: HealthBoards,
@@ -93,11 +95,12 @@ impl PendingSent {
     pub fn new(
         index: Arc<Index>,
         outbox: Option<Arc<Outbox>>,
+        followed_warnings: FollowedAnswerWarnings,
         names: Arc<MessageNames>,
         texts: Arc<MessageTexts>,
         link_boards: HealthBoards,
     ) -> Self {
-        Self { index, outbox, names, texts, link_boards }
+        Self { index, outbox, followed_warnings, names, texts, link_boards }
     }
 
     fn link_boards(&self) -> Vec<Arc<HealthBoard>> {
@@ -273,12 +276,23 @@ impl PendingSent {
 
     /// Returns the warning about an answer of mine: what else was unread when it was sent.
     fn answer_warning(&self, entry: &IndexEntry) -> Option<String> {
-        let warnings = self.outbox.as_ref()?.answer_warnings();
-        if !entry.is_from_me() || warnings.is_empty() {
+        if !entry.is_from_me() || !self.has_answer_warnings() {
             return None;
         }
         let id = self.index.read().messages.id(entry);
-        warnings.find(self.index.store_of(entry).name(), &id)
+        let store = self.index.store_of(entry).name();
+        match &self.outbox {
+            Some(outbox) => outbox.answer_warnings().find(store, &id),
+            None => self.followed_warnings.find(store, &id),
+        }
+    }
+
+    /// Returns true if there is a warning about an answer of mine.
+    fn has_answer_warnings(&self) -> bool {
+        match &self.outbox {
+            Some(outbox) => !outbox.answer_warnings().is_empty(),
+            None => !self.followed_warnings.is_empty(),
+        }
     }
 
     /// Returns true if there is a warning about a message of mine that its own state gives: it waits for a link, or it
@@ -289,8 +303,7 @@ impl PendingSent {
 
     /// Returns true if [`PendingSent::has_own_warning`] may be true for a message.
     pub fn may_have_own_warning(&self) -> bool {
-        self.may_wait_for_link()
-            || self.outbox.as_ref().is_some_and(|outbox| !outbox.answer_warnings().is_empty())
+        self.may_wait_for_link() || self.has_answer_warnings()
     }
 
     /// Returns the text of `.warning`, and its time, which is that of the message. It has the warnings about all records

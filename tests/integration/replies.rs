@@ -305,6 +305,27 @@ fn s1143_unwise_answer() {
     assert_eq!(all.len(), 5, "{all:?}");
 }
 
+/// S1254: a read-only mount shows the warning about an answer, also about one that is sent while it is there.
+#[test]
+fn s1254_warnings_in_a_read_only_mount() {
+    let bed = Bed::new();
+    let texts = ["shall we?", "no, wait", "why?"];
+    let asked: Vec<_> = (0..)
+        .zip(texts)
+        .map(|(n, text)| samp::append(&bed.store, "carol", "bar", "plan", text, T0 + n))
+        .collect();
+    let reader = bed.mount_at(&bed.path("ro"), "bar", &["--read-only"]);
+    let m = bed.mount("bar");
+    for one in &asked[..2] {
+        m.ok(&format!("echo yes > archive/{}/{}.reply", one.day(), &one.id[..8]));
+        let told = format!("it answered {}@samp from carol", one.id);
+        let look = |m: &Mount| m.sh("cat sent/*/*.warning").stdout;
+        soon("it is shown", || look(&reader).contains(&told));
+        assert_eq!(look(&reader), look(&m));
+    }
+    assert_eq!(reader.ok("ls sent/*"), m.ok("ls sent/*"));
+}
+
 /// S1252: a message that my message answers is no answer to it, though the clock of its writer is ahead. It is the answer
 /// to my question before.
 #[test]
