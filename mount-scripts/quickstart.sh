@@ -117,10 +117,10 @@ demo=$(mktemp -d "${TMPDIR:-/tmp}/msgfs-demo.XXXXXX")
 mkdir "$demo/bin"
 ln -s "$bin" "$demo/bin/msgfs"
 
-# Runs a command with a home of its own below $demo: no mail, key or setting of yours is touched.
+# Runs a command with a home of its own below $demo and without your variables, which may name stores: no mail, key or
+# setting of yours is touched.
 in_demo() {
-    env -u AGENT_MESSAGE_DIR -u MSGFS_ME -u XDG_CONFIG_HOME -u XDG_STATE_HOME -u XDG_CACHE_HOME \
-        HOME="$demo" PATH="$demo/bin:$PATH" "$@"
+    env -i HOME="$demo" PATH="$demo/bin:$PATH" LANG="${LC_ALL:-${LANG:-C}}" TERM="${TERM:-dumb}" "$@"
 }
 
 mounted() { findmnt -rn --mountpoint "$1" >/dev/null 2>&1; }

@@ -3,8 +3,12 @@
 use std::fs;
 use std::path::Path;
 
+use serde_json::json;
+
+use crate::amq::{Queue, mail};
+use crate::common::agz::{Letter, Tree, put};
 use crate::common::samp::{self, T0, member, read_log};
-use crate::common::{Bed, Out, run};
+use crate::common::{Bed, Out, binary, run};
 
 /// Runs a command in a folder below the bed, which it makes.
 fn in_folder(bed: &Bed, folder: &Path, args: &[&str]) -> Out {
@@ -107,18 +111,41 @@ fn member_of(file: &Path) -> String {
     line.trim_matches('"').to_owned()
 }
 
+const QUICKSTART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/mount-scripts/quickstart.sh");
+
 /// S721: `mount-scripts/quickstart.sh` writes me into the configuration, so that commands in any folder act for
 /// the mount's name.
 #[test]
 fn s721_quickstart_writes_me() {
     let bed = Bed::new();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("mount-scripts/quickstart.sh");
     let dir = bed.path("mail");
-    let mut c = bed.command(&script);
-    c.args(["--me", "anna", "--bin"]).arg(crate::common::binary()).arg("--dir").arg(&dir);
+    let mut c = bed.command(QUICKSTART);
+    c.args(["--me", "anna", "--bin"]).arg(binary()).arg("--dir").arg(&dir);
     let m = bed.mount_by(c, &dir, "anna");
     let out = in_folder(&bed, &bed.path("work/shop"), &["send", "bob", "hi"]);
     assert_eq!(out.stderr, "sent to bob\n", "{out:?}");
     m.ls("sent");
     assert_eq!(member(&read_log(&bed.store, "anna")[0], "to"), "bob");
+}
+
+/// S1260: the demonstration of the quick start neither shows nor marks mail of mine, though variables name stores that
+/// have mail to its agents.
+#[test]
+fn s1260_the_demonstration_touches_no_mail_of_mine() {
+    let mut bed = Bed::new();
+    let queue = Queue::new(&bed, &["alice", "codex"]);
+    let (place, text) = mail(1);
+    let unread = queue.root.join(place.replace("bob", "codex"));
+    put(&unread, text.replace("bob", "codex"));
+    let tree = Tree::with(&bed, "codex@localhost", &json!({}));
+    let letter = Letter::new("alice@localhost", "s", "a letter of mine", 1);
+    tree.receive(&letter.set("To", "codex@localhost"));
+    bed.env.push(("AM_ROOT".into(), queue.root.clone().into()));
+    bed.env.push(("AGENTAZALL_ROOT".into(), tree.root.clone().into()));
+    let mut c = bed.command(QUICKSTART);
+    c.args(["--demo", "--bin"]).arg(binary());
+    let out = run(c, None);
+    assert!(out.ok() && out.stdout.contains("The demo worked"), "{out:?}");
+    assert!(!out.stdout.contains("mail 1") && !out.stdout.contains("a letter of mine"), "{out:?}");
+    assert!(unread.exists(), "it is still unread");
 }
