@@ -204,7 +204,8 @@ if findmnt -rn --mountpoint "$dir" -t fuse.msgfs,fuse >/dev/null 2>&1 && [[ -r $
 else
     who=()
     [[ -z $me ]] || who=(--me "$me")
-    if ! grep -Eqs '^[[:space:]]*me[[:space:]]*=' "$config"; then
+    # A table, such as [[store]], may have a `me` of its own.
+    if [[ -z $(sed -n '/^[[:space:]]*\[/q; /^[[:space:]]*me[[:space:]]*=/p' "$config" 2>/dev/null) ]]; then
         # Without this line the name of the current folder would decide, in each folder another one.
         who=(--me "${me:-${MSGFS_ME:-$(id -un)}}")
         "$bin" init "${who[@]}" >/dev/null || die "the configuration cannot be written (reason above)"

@@ -128,6 +128,18 @@ fn s721_quickstart_writes_me() {
     assert_eq!(member(&read_log(&bed.store, "anna")[0], "to"), "bob");
 }
 
+/// S1266: it writes it, too, if only a store of the configuration has a `me`.
+#[test]
+fn s1266_quickstart_and_a_store_with_a_me() {
+    let bed = Bed::new();
+    bed.config("[[store]]\nkind = \"samp\"\n  me = \"bob\"\n");
+    let dir = bed.path("mail");
+    let mut c = bed.command(QUICKSTART);
+    c.args(["--me", "anna", "--bin"]).arg(binary()).arg("--dir").arg(&dir);
+    let _m = bed.mount_by(c, &dir, "anna");
+    assert_eq!(member_of(&bed.path("config/msgfs/config.toml")), "anna");
+}
+
 /// S1260: the demonstration of the quick start neither shows nor marks mail of mine, though variables name stores that
 /// have mail to its agents.
 #[test]
