@@ -1,6 +1,7 @@
 //! Mounting, unmounting, dying.
 
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -372,6 +373,35 @@ fn s89_stale_and_busy() {
     std::thread::sleep(Duration::from_millis(200));
     m.kill9();
     assert_eq!(bed.mount("bar").ls("inbox"), names);
+}
+
+/// S1261: the last command of the units detaches the mount of a msgfs that was killed. After a start that was refused it
+/// leaves the mount that was in the way alone.
+#[test]
+fn s1261_the_last_command_of_the_units() {
+    for (unit, folder) in [("msgfs.service", "mail"), ("msgfs@.service", "mail-foo")] {
+        let bed = Bed::new();
+        let home = bed.path("home");
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("mount-scripts").join(unit);
+        let text = fs::read_to_string(file).unwrap();
+        let command = text.lines().find_map(|line| line.strip_prefix("ExecStopPost=-")).unwrap();
+        let command = command.replace("%h", home.to_str().unwrap()).replace("%i", "foo");
+        // Here in the words of a shell.
+        let command = command.replace("$$", "$");
+        let end = |code: &str| {
+            let mut c = bed.command("sh");
+            c.args(["-c", &command]).env("EXIT_CODE", code);
+            run(c, None)
+        };
+        let m = bed.mount_at(&home.join(folder), "foo", &[]);
+        let dir = m.dir.clone();
+        let out = end("exited");
+        assert!(out.ok() && mounted(&dir), "{unit}: {out:?}");
+        m.kill9();
+        assert!(mounted(&dir));
+        let out = end("killed");
+        assert!(out.ok() && !mounted(&dir), "{unit}: {out:?}");
+    }
 }
 
 /// S75, S89: a lock file whose process is gone, or whose pid belongs to another process, blocks nothing.
