@@ -1,6 +1,7 @@
 //! Mounting, unmounting, dying.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,7 +10,9 @@ use rustix::process::Signal;
 use crate::common::fixtures::{mounted_three, strs, three};
 use crate::common::proc::Running;
 use crate::common::samp::{self, bodies};
-use crate::common::{Bed, Mount, PATIENCE, alive, detach, mounted, quote, run, run_for, soon};
+use crate::common::{
+    Bed, Mount, PATIENCE, alive, binary, detach, mounted, need_root, quote, run, run_for, soon,
+};
 
 /// S86: the command returns when the mount answers. It prints the folder, the name, its source, and the number of
 /// unread messages. It holds no pipe open, so that `$(msgfs mount)` ends.
@@ -401,6 +404,34 @@ fn s1261_the_last_command_of_the_units() {
         assert!(mounted(&dir));
         let out = end("killed");
         assert!(out.ok() && !mounted(&dir), "{unit}: {out:?}");
+    }
+}
+
+/// S1262: mount(8)'s helper mounts each line of the example for /etc/fstab, and none of them lets systemd mount there
+/// first.
+#[test]
+fn s1262_lines_of_fstab() {
+    need_root();
+    let bed = Bed::new();
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("mount-scripts");
+    let (home, programs) = (bed.path("home"), bed.path("home/.local/bin"));
+    fs::create_dir_all(&programs).unwrap();
+    symlink(binary(), programs.join("msgfs")).unwrap();
+    fs::write(home.join("second.toml"), "me = \"anna\"\n").unwrap();
+    let text = fs::read_to_string(scripts.join("fstab.example")).unwrap();
+    let text = text.replace("/home/anna", home.to_str().unwrap()).replace("setuid=anna,", "");
+    for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let [source, folder, kind, options, "0", "0"] =
+            line.split_whitespace().collect::<Vec<_>>()[..]
+        else {
+            panic!("{line}");
+        };
+        assert!(kind == "fuse.msgfs" && !options.contains("automount"), "{line}");
+        let dir = home.join(Path::new(folder).file_name().unwrap());
+        let mut c = bed.command(scripts.join("mount.fuse.msgfs"));
+        c.args([source, dir.to_str().unwrap(), "-o", options]);
+        let m = bed.mount_by(c, &dir, "anna");
+        assert!(m.cat("status.txt").contains("anna"), "{line}");
     }
 }
 
