@@ -1,6 +1,7 @@
 //! `msgfs doctor`: a report of what is missing on this machine.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -125,7 +126,8 @@ fn find_store_problems(context: &CommandContext, specs: &[StoreSpec]) -> Vec<Doc
         // SAMP's folder is made at first use, unless somebody named it. Opening the store makes nothing.
         let is_there = dir.exists();
         let is_to_be_made = !is_there && spec.kind == Kind::Samp && spec.may_create;
-        if is_there || is_to_be_made {
+        // Transcripts are only read.
+        if (is_there && !spec.kind.has_sessions()) || is_to_be_made {
             problems.extend(find_folder_problem(context, &format!("the store {name}"), &dir));
         }
         if is_to_be_made {
@@ -314,14 +316,35 @@ fn find_folder_problem(
 ) -> Option<DoctorProblem> {
     let error = machine::check_writable(dir).err()?;
     let word = shell_word(dir.as_os_str());
-    let mend = if rustix::process::geteuid().is_root() {
-        format!("mkdir -p {word} && chmod u+rwx {word}")
-    } else {
-        format!("sudo install -d -o {} -m 700 {word}", rustix::process::geteuid().as_raw())
-    };
     let shown = context.display_path(dir);
     let what = format!("{what} at {shown} cannot be written ({})", format_io_error(&error));
+    let user = rustix::process::geteuid();
+    let mend = if user.is_root() {
+        format!("mkdir -p {word} && chmod u+rwx {word}")
+    } else if may_take_over(context, dir) {
+        format!("sudo install -d -o {} -m 700 {word}", user.as_raw())
+    } else {
+        let held = |meta: fs::Metadata| {
+            format!(
+                "; it belongs to the user {} and has mode {:o}",
+                meta.uid(),
+                meta.mode() & 0o7777
+            )
+        };
+        let held = fs::metadata(dir).map(held).unwrap_or_default();
+        return Some(DoctorProblem::error(what + &held));
+    };
     Some(DoctorProblem::error(what).with_remedy(mend))
+}
+
+/// Returns true if a folder can be made mine: it does not exist, or is below my home folder. Another one may be a
+/// folder that others use, too.
+fn may_take_over(context: &CommandContext, dir: &std::path::Path) -> bool {
+    let home = context.env.home().and_then(|home| fs::canonicalize(home).ok());
+    match fs::canonicalize(dir) {
+        Ok(dir) => home.is_some_and(|home| dir.starts_with(home)),
+        Err(e) => e.kind() == std::io::ErrorKind::NotFound,
+    }
 }
 
 fn find_key_problems(context: &CommandContext) -> Vec<DoctorProblem> {

@@ -153,3 +153,41 @@ fn s289_mailboxes_that_cannot_be_written() {
     drop(m);
     drop(fuse);
 }
+
+/// S1263, S1264: `doctor` is content with transcripts of somebody else, which are only read. Its remedy for a folder
+/// that I cannot write takes over one of my home folder, and none that others may use.
+#[test]
+fn s1263_folders_of_others() {
+    need_root();
+    let bed = Bed::new();
+    let program = copy_program(&bed);
+    let (transcripts, shared, own) =
+        (bed.path("theirs/.claude"), bed.path("shared"), bed.path("home/own"));
+    let store = |kind: &str, name: &str, dir: &Path| {
+        format!("[[store]]\nkind = \"{kind}\"\nname = \"{name}\"\ndir = {dir:?}\n")
+    };
+    let stores = [
+        store("claude", "talks", &transcripts),
+        store("samp", "shared", &shared),
+        store("samp", "own", &own),
+    ];
+    bed.config(&stores.concat());
+    give(&bed.path(""));
+    for dir in [&transcripts.join("projects"), &transcripts, &shared, &own] {
+        fs::create_dir_all(dir).unwrap();
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let mut c = bed.command("setpriv");
+    c.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+    c.arg(&program).args(["doctor", "--me", "bar"]);
+    let out = run(c, None);
+    let told = |name: &str| {
+        let mut lines = out.stdout.lines();
+        lines.find(|line| line.starts_with(&format!("the store {name} at "))).unwrap_or_default()
+    };
+    assert_eq!(told("talks"), "", "{out:?}");
+    let held = "cannot be written (Permission denied); it belongs to the user 0 and has mode 755";
+    assert!(told("shared").ends_with(held), "{out:?}");
+    let mend = format!("; mend it with: sudo install -d -o 65534 -m 700 {}", own.display());
+    assert!(told("own").ends_with(&mend), "{out:?}");
+}
