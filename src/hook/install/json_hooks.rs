@@ -90,6 +90,20 @@ impl HookSpec<'_> {
         parse_own_program(handler.get(self.entries.command)?.as_str()?)
     }
 
+    /// Returns true if one of our handlers is for tools.
+    fn has_tool(&self, own: &[(String, CstNode)]) -> bool {
+        own.iter().any(|(key, _)| {
+            self.entries.handlers.iter().any(|(e, known, _)| *e == HookEvent::Tool && known == key)
+        })
+    }
+
+    /// Returns a file that is all ours, made anew. It keeps the hook for tools.
+    pub(super) fn renew_file(&self, text: &str) -> Result<String, String> {
+        let file = HooksFile::parse(text, self.entries)?;
+        let mid_turn = self.mid_turn || self.has_tool(&self.find_own_handlers(&file));
+        Ok(Self { mid_turn, ..*self }.render_new_file())
+    }
+
     /// Returns the program that the first of our hooks in a text calls.
     pub(super) fn find_program_in(&self, text: &str) -> Option<String> {
         let own = self.find_own_handlers(&HooksFile::parse(text, self.entries).ok()?);
@@ -100,9 +114,7 @@ impl HookSpec<'_> {
     pub(super) fn insert_hooks(&self, text: &str) -> Result<String, String> {
         let file = HooksFile::parse(text, self.entries)?;
         let own = self.find_own_handlers(&file);
-        let has_tool = own.iter().any(|(key, _)| {
-            self.entries.handlers.iter().any(|(e, known, _)| *e == HookEvent::Tool && known == key)
-        });
+        let has_tool = self.has_tool(&own);
         if self.entries.has_version && file.root.get("version").is_none() {
             file.root.insert(0, "version", CstInputValue::Number("1".to_owned()));
         }

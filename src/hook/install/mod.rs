@@ -388,7 +388,7 @@ impl InstallContent<'_> {
             Self::Shared(wanted) => wanted.insert_hooks(text),
             Self::Own(wanted) => match wanted.has_own_and_other(text)? {
                 (_, true) => Err("it also holds hooks that msgfs did not write".to_owned()),
-                _ => Ok(wanted.render_new_file()),
+                _ => wanted.renew_file(text),
             },
             Self::Whole { text: ours, begin } if text.starts_with(begin) => Ok(ours.clone()),
             Self::Whole { .. } => Err("msgfs did not write it: it begins differently".to_owned()),

@@ -159,6 +159,21 @@ fn s515_mid_turn_and_back() {
     }
 }
 
+/// S1265: the hook for tools stays when the hooks are installed again without it, and `msgfs hook status` does not
+/// call the hooks old.
+#[test]
+fn s1265_mid_turn_stays() {
+    for (harness, name, _) in NEW {
+        let bed = bed(0);
+        assert!(change(&bed, "install", harness, &["--mid-turn"]).ok());
+        let text = fs::read_to_string(file(&bed, name)).unwrap();
+        let status = bed.msgfs_out(&["hook", "status"]).stdout;
+        assert!(!status.contains("installed by an older msgfs"), "{harness}: {status}");
+        assert!(install(&bed, harness).contains(": unchanged\n"), "{harness}");
+        assert_eq!(fs::read_to_string(file(&bed, name)).unwrap(), text);
+    }
+}
+
 /// Returns files as people lay them out: two spaces, four, tabs, one line, Windows, odd ones.
 fn laid_out(value: &Value) -> Vec<String> {
     let pretty = serde_json::to_string_pretty(value).unwrap();
