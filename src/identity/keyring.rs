@@ -262,7 +262,6 @@ impl Keyring {
         }
         let owner = state.find_other_owner(&key, from).filter(|_| scope == SignatureScope::Renamed);
         if trusted.is_empty() && owner.is_none() {
-            state.first_uses.insert(from.to_owned());
             return state.pin_first_key(from, message.store, key, now);
         }
         state.record_refused_key(from, key, now);
@@ -467,6 +466,7 @@ impl KeyringState {
                 key.fingerprint()
             ));
         }
+        self.first_uses.insert(from.to_owned());
         self.new_pins.insert(from.to_owned(), (key, pin));
         self.trusted.insert(from.to_owned(), vec![key]);
         SignatureVerdict::Valid(key)

@@ -44,10 +44,18 @@ impl Keyring {
     }
 
     /// Returns the addresses without any key whose hash differs from `before`, an earlier [`Keyring::reviewed_hashes`].
+    /// An address that only waited for a review there has lost no key.
     pub fn find_unpinned_since(&self, before: &BTreeMap<String, u64>) -> BTreeSet<String> {
         let state = self.state.lock();
-        let changed = diff_names(before, &state.trust_hashes());
-        changed.into_iter().filter(|address| !state.trusted.contains_key(address)).collect()
+        let now = state.trust_hashes();
+        let has_waited = |address: &str| {
+            let hash = now.get(address).copied().unwrap_or_default();
+            before.get(address) == Some(&waiting_hash(hash))
+        };
+        let changed = diff_names(before, &now).into_iter();
+        changed
+            .filter(|address| !state.trusted.contains_key(address) && !has_waited(address))
+            .collect()
     }
 
     /// Returns the [`Keyring::trust_hashes`] that the verdicts on all messages reflect. Each address that waits for a
@@ -60,10 +68,15 @@ impl Keyring {
             .extend(state.changed_addresses.iter().chain(&state.first_uses).chain(taken).cloned());
         for address in waiting {
             let hash = hashes.entry(address).or_default();
-            *hash = !*hash;
+            *hash = waiting_hash(*hash);
         }
         hashes
     }
+}
+
+/// Returns the hash that an address with this hash has while it waits for a review.
+fn waiting_hash(hash: u64) -> u64 {
+    !hash
 }
 
 impl KeyringState {

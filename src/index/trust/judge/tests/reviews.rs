@@ -128,3 +128,25 @@ fn forgotten_keys_are_not_lost() {
     std::fs::remove_file(bed.dir.path().join("keyring.json")).unwrap();
     assert!(is_lost(&bed.keyring()));
 }
+
+/// A sender without a pin has lost none, so its mail stays if a review could not read one of its messages (S171).
+#[test]
+fn a_sender_who_waits_for_a_review_has_lost_no_pin() {
+    let bed = Bed::new();
+    bed.put(1, message("eve", "good", 5));
+    bed.put(2, with("eve", "bad", SignatureClaim::Malformed("it is no signature".to_owned())));
+    let index = bed.open();
+    let states = |index: &Index| (state(index, "good"), state(index, "bad"));
+    let known = (Some(SignatureState::None), None);
+    assert_eq!(states(&index), known);
+    bed.folder.lock().away = true;
+    index.keyring().trust_key("foo", Some(public(1))).unwrap();
+    index.rejudge_changed();
+    assert_eq!(index.read().trust.unreviewed.len(), 1);
+    index.save_snapshot();
+    drop(index);
+    let index = bed.open();
+    assert_eq!(states(&index), known);
+    // The rejected message waits for the store again.
+    assert_eq!(index.read().trust.unreviewed.len(), 1);
+}
