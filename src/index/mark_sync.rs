@@ -199,7 +199,7 @@ impl Index {
         let read: Vec<MsgIx> =
             tables.messages.lists().messages_to_me().filter(|ix| newly(&tables, ix)).collect();
         // A message that came late, below the first imported position, counts as read, although nobody has read
-        // it.
+        // it. When the position moves later, its reader has shown what it covers now and did not cover before.
         let origin = if last.is_some() { MarkOrigin::Here } else { MarkOrigin::Position };
         for ix in &read {
             let [_, from, id] = tables.messages.key_parts(tables.messages.entry(*ix));

@@ -2,6 +2,7 @@
 
 use super::{append, find, inbox, open};
 use crate::index::Index;
+use crate::model::MarkOrigin;
 
 /// A message that a position only passed is read and not listed, in this process and in later ones, until it is marked
 /// (S1211).
@@ -34,4 +35,24 @@ fn a_message_that_a_position_only_passed_is_not_listed() {
     index.close();
     std::fs::remove_file(dir.path().join("snapshot")).unwrap();
     assert_eq!(listed(&open(dir.path())), "abd");
+}
+
+/// A message that another program's position covers since a later move was shown by that program, so it is read (S36).
+#[test]
+fn a_message_that_a_position_covers_later_is_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    append(dir.path(), "foo", &[("a", 5), ("b", 20), ("c", 40)]);
+    let seen = dir.path().join("store/.seen-me");
+    std::fs::write(&seen, r#"{"ts": 9, "ids": []}"#).unwrap();
+    let index = open(dir.path());
+    std::fs::write(&seen, r#"{"ts": 30, "ids": []}"#).unwrap();
+    index.refresh_store(0, true).unwrap();
+    assert_eq!(inbox(&index), [find(&index, "foo", "c")]);
+    let mut ids: Vec<String> = index.contiguous_watermark(0).unwrap().ids.into_iter().collect();
+    ids.sort();
+    assert_eq!(ids, ["b", "foo:b"]);
+    // My other machines get its mark, and not the one of the message that came before it.
+    let (marks, _) = index.read_marks_since(0, 0).unwrap();
+    let told = marks.into_iter().filter(|mark| mark.origin == MarkOrigin::Here);
+    assert_eq!(told.map(|mark| mark.id).collect::<Vec<_>>(), ["b"]);
 }
