@@ -1,6 +1,7 @@
 //! The ways of marks: into the file of marks, to and from the stores, and to and from my other machines. `marks`
 //! says what each step does to the state of a mark.
 
+use std::cell::LazyCell;
 use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
@@ -367,14 +368,11 @@ impl Index {
         let now = Timestamp::now().secs();
         let entry = |ix: &MsgIx| messages.entry(*ix);
         let secs = |ix: &MsgIx| entry(ix).time().secs();
-        let is_named = |ix: MsgIx| {
-            !known.ids.is_empty()
-                && both_spellings(messages, ix).iter().any(|id| known.ids.contains(id))
-        };
+        let named = LazyCell::new(|| find_named(messages, number, &known));
         let is_listed = |ix: &MsgIx| {
             let entry = entry(ix);
             let is_read = entry.store() == number && entry.is_read();
-            is_read && (!entry.is_only_passed() || is_named(*ix))
+            is_read && (!entry.is_only_passed() || named.contains(ix))
         };
         let mut limit = now;
         let mut newest = None;
@@ -390,12 +388,15 @@ impl Index {
             }
         }
         let mut listed: Vec<MsgIx> = Vec::new();
-        for ix in messages.lists().messages_to_me().rev().filter(is_listed) {
-            let at = secs(&ix);
-            if listed.len() >= LISTED_IDS && at <= now && newest.is_none_or(|newest| at < newest) {
+        for ix in messages.lists().messages_to_me().rev() {
+            // The times in names order the list, and no message is later than its name.
+            let latest = messages.name_time(entry(&ix)).secs();
+            let is_full = listed.len() >= LISTED_IDS;
+            if is_full && latest <= now && newest.is_none_or(|newest| latest < newest) {
                 break;
             }
-            if listed.len() < LISTED_IDS || at > now || Some(at) == newest {
+            let at = secs(&ix);
+            if (!is_full || at > now || Some(at) == newest) && is_listed(&ix) {
                 listed.push(ix);
             }
         }
@@ -412,6 +413,23 @@ fn both_spellings(messages: &MessageTable, ix: MsgIx) -> [String; 2] {
     let entry = messages.entry(ix);
     let id = messages.id(entry);
     [format!("{}:{id}", messages.sender(entry)), id]
+}
+
+/// Returns the messages of a store that a read position names, in either spelling.
+fn find_named(messages: &MessageTable, number: usize, mark: &Watermark) -> HashSet<MsgIx> {
+    let names = messages.names();
+    let writers = || (0u32..).zip(names.writers()).filter(|(_, w)| w.store == number);
+    let full: HashSet<&str> =
+        mark.ids.iter().filter_map(|spelled| spelled.rsplit_once(':')).map(|(_, id)| id).collect();
+    let mut named = HashSet::new();
+    for spelled in &mark.ids {
+        if let Some((from, id)) = spelled.rsplit_once(':') {
+            named.extend(messages.find_message(number, from, id));
+        } else if !full.contains(spelled.as_str()) {
+            named.extend(writers().filter_map(|(w, _)| messages.locate_message(w, spelled).ok()));
+        }
+    }
+    named
 }
 
 /// Returns the ids of an old position that do not belong in a new one: those of messages that are unread now, and of read

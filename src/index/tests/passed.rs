@@ -56,3 +56,20 @@ fn a_message_that_a_position_covers_later_is_listed() {
     let told = marks.into_iter().filter(|mark| mark.origin == MarkOrigin::Here);
     assert_eq!(told.map(|mark| mark.id).collect::<Vec<_>>(), ["b"]);
 }
+
+/// A position names a message by its id alone, or with its sender (S36).
+#[test]
+fn a_position_names_a_message_in_either_spelling() {
+    for (spelled, expected) in [("b", "foo:b zed:b"), ("foo:b", "foo:b"), ("zed:x", "")] {
+        let dir = tempfile::tempdir().unwrap();
+        append(dir.path(), "foo", &[("a", 5), ("b", 6)]);
+        append(dir.path(), "zed", &[("b", 7)]);
+        let position = format!(r#"{{"ts": 9, "ids": ["{spelled}"]}}"#);
+        std::fs::write(dir.path().join("store/.seen-me"), position).unwrap();
+        let mark = open(dir.path()).contiguous_watermark(0);
+        let ids = mark.map(|mark| mark.ids).unwrap_or_default();
+        let mut full: Vec<String> = ids.into_iter().filter(|id| id.contains(':')).collect();
+        full.sort();
+        assert_eq!(full.join(" "), expected, "{spelled}");
+    }
+}
