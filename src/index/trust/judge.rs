@@ -15,6 +15,9 @@ use crate::model::locks::Mutex;
 use crate::model::{PublicKey, SignatureClaim, SignatureScope, Unsigned, verify};
 use crate::store::{Rejection, Store};
 
+/// Number of files that fail in one retry after which the other messages wait for the next one.
+const FAILURES_AT_MOST: usize = 16;
+
 /// The trust decisions for one store.
 pub(in crate::index) struct TrustJudge<'a> {
     pub keyring: &'a Keyring,
@@ -188,16 +191,29 @@ impl Index {
         self.keyring.finish_review(&pinned);
     }
 
-    /// Judges the messages of a store again that a review could not read.
+    /// Judges the messages of a store again that a review could not read. A file that fails again is left alone until
+    /// the next call, which begins behind the last failure of this one.
     pub(in crate::index) fn rejudge_unreviewed(&self, number: usize) {
-        let waiting: Vec<MsgIx> = {
+        let waiting: Vec<(MsgIx, SourceId)> = {
             let IndexTables { messages, trust, .. } = &*self.tables.read();
-            let is_there = |ix: &MsgIx| messages.entry(*ix).store() == number;
-            trust.unreviewed.iter().copied().filter(is_there).collect()
+            let sources = trust.list_unreviewed().map(|ix| (ix, messages.entry(ix).source()));
+            sources.filter(|(_, source)| source.store() == number).collect()
         };
-        if !waiting.is_empty() {
-            self.rejudge_messages(waiting);
+        if waiting.is_empty() {
+            return;
         }
+        let (mut changes, mut failed, mut last) = (IndexChanges::default(), HashSet::new(), None);
+        for (ix, source) in waiting {
+            if !failed.contains(&source) && !self.rejudge_message(ix, &mut changes) {
+                failed.insert(source);
+                last = Some(ix);
+                if failed.len() >= FAILURES_AT_MOST {
+                    break;
+                }
+            }
+        }
+        self.tables.write().trust.note_failed_retry(last);
+        self.finish_rejudging(changes);
     }
 
     fn queue_key_review(&self, addresses: &BTreeSet<String>) {
@@ -248,6 +264,11 @@ impl Index {
         for ix in candidates {
             self.rejudge_message(ix, &mut changes);
         }
+        self.finish_rejudging(changes);
+    }
+
+    /// Applies what follows from new verdicts on messages, and publishes the changes.
+    fn finish_rejudging(&self, mut changes: IndexChanges) {
         {
             let mut tables = self.tables.write();
             changes.moved.extend(tables.relink_threads());
@@ -258,7 +279,8 @@ impl Index {
         self.publish_changes(&changes);
     }
 
-    fn rejudge_message(&self, ix: MsgIx, changes: &mut IndexChanges) {
+    /// Judges a message again. Returns false if it could not be read.
+    fn rejudge_message(&self, ix: MsgIx, changes: &mut IndexChanges) -> bool {
         let (entry, is_unvouched, was_unreviewed) = {
             let IndexTables { messages, trust, .. } = &*self.tables.read();
             (*messages.entry(ix), trust.unvouched.contains(&ix), trust.unreviewed.contains(&ix))
@@ -268,15 +290,17 @@ impl Index {
             if was_unreviewed {
                 self.tables.write().trust.note_unreviewed(ix, false);
             }
-            return;
+            return true;
         }
         let store = self.store_of(&entry);
         let dependent = store.facets().upkeep.filter(|upkeep| upkeep.depends_on_trust());
         // The store gets the decisions of scans after the tables are unlocked, and the last one counts there.
         let _turn = dependent.and(self.scanning.get(entry.store())).map(Mutex::lock);
         let Ok(record) = store.read_record(&entry.location()) else {
-            self.tables.write().trust.note_unreviewed(ix, true);
-            return;
+            if !was_unreviewed {
+                self.tables.write().trust.note_unreviewed(ix, true);
+            }
+            return false;
         };
         let path = store.source_path(entry.location().source).unwrap_or_default();
         let mut tables = self.tables.write();
@@ -287,7 +311,7 @@ impl Index {
         let now = tables.messages.entry(ix);
         let is_stale = state(now) != state(&entry) || now.is_gone();
         if is_stale || tables.trust.is_changed_text(&tables.messages, ix) {
-            return;
+            return true;
         }
         let decision = self.trust_judge(entry.store()).judge_message(TrustQuery {
             from: tables.messages.sender(&entry),
@@ -318,6 +342,7 @@ impl Index {
         if let Some(upkeep) = dependent.filter(|_| now_refused != refused) {
             upkeep.apply_decision(&entry.location(), now_refused);
         }
+        true
     }
 }
 

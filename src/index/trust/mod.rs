@@ -46,6 +46,8 @@ pub struct TrustTable {
     texts: HashMap<MsgIx, u64>,
     /// Messages that a review could not read. They are judged after the next scan of their store.
     unreviewed: BTreeSet<MsgIx>,
+    /// The one of these that failed last. The next retry begins behind it.
+    failed_retry: Option<MsgIx>,
     /// Changes that may concern missing signatures.
     signing_changes: SigningChanges,
     /// The unsigned messages that were there before keys were pinned.
@@ -187,6 +189,19 @@ impl TrustTable {
         } else {
             self.unreviewed.remove(&ix);
         }
+    }
+
+    /// Returns the messages that a review could not read, in the order in which a retry reads them.
+    fn list_unreviewed(&self) -> impl Iterator<Item = MsgIx> + '_ {
+        let last = self.failed_retry;
+        let is_behind = move |ix: &&MsgIx| Some(**ix) > last;
+        let others = self.unreviewed.iter().filter(move |ix| !is_behind(ix));
+        self.unreviewed.iter().filter(is_behind).chain(others).copied()
+    }
+
+    /// Records the message that failed last in a retry.
+    fn note_failed_retry(&mut self, ix: Option<MsgIx>) {
+        self.failed_retry = ix;
     }
 
     /// Returns the senders of the messages that a review could not read.

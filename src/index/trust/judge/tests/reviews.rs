@@ -1,7 +1,10 @@
 //! Tests of reviews that are interrupted, or that cannot read a message.
 
+use std::io;
+use std::path::Path;
+
 use super::*;
-use crate::store::Location;
+use crate::store::{Location, StoreError};
 
 /// A snapshot that is written before or amid a review has the next process judge the messages again.
 #[test]
@@ -149,4 +152,57 @@ fn a_sender_who_waits_for_a_review_has_lost_no_pin() {
     assert_eq!(states(&index), known);
     // The rejected message waits for the store again.
     assert_eq!(index.read().trust.unreviewed.len(), 1);
+}
+
+/// A retry reads a bounded number of files that fail, and each message gets its turn.
+#[test]
+fn a_retry_reads_few_files_that_fail() {
+    let (count, readable) = (50, 40);
+    let bed = Bed::new();
+    bed.keyring().trust_key("foo", Some(public(1))).unwrap();
+    for n in 0..count {
+        bed.put(n, with("foo", &format!("m{n}"), signed(2, SignatureScope::Whole)));
+    }
+    let index = bed.open();
+    let unreadable = || StoreError::io(Path::new("x"), io::Error::from_raw_os_error(libc::EACCES));
+    let files = (0..count).map(|n| (n, unreadable as fn() -> StoreError)).collect();
+    bed.folder.lock().unreadable = files;
+    index.keyring().trust_key("foo", Some(public(2))).unwrap();
+    index.rejudge_changed();
+    assert_eq!(index.read().trust.unreviewed.len(), count as usize);
+    bed.folder.lock().unreadable.remove(&readable);
+    let mut is_valid = false;
+    for _ in 0..=count as usize / FAILURES_AT_MOST {
+        let before = bed.folder.lock().reads;
+        index.refresh_store(0, false).unwrap();
+        assert!(bed.folder.lock().reads - before <= FAILURES_AT_MOST + 1);
+        is_valid |= state(&index, &format!("m{readable}")) == Some(valid(2));
+    }
+    assert!(is_valid);
+    assert_eq!(index.read().trust.unreviewed.len(), count as usize - 1);
+}
+
+/// After the first failure in a file a retry reads nothing else of it.
+#[test]
+fn a_retry_leaves_a_file_alone_after_a_failure() {
+    let bed = Bed::new();
+    for n in 0..3 {
+        bed.put(n, with("foo", &format!("m{n}"), signed(1, SignatureScope::Whole)));
+    }
+    let index = bed.open();
+    for n in 0..3u32 {
+        let at_line = Location { source: 0, offset: u64::from(n) * 10, len: 10 };
+        let id = format!("m{n}");
+        let (ix, found) = (at(&index, &id), FoundMessage { at: at_line, ..message("foo", &id, 5) });
+        let IndexTables { messages, trust, .. } = &mut *index.tables.write();
+        messages.relocate(ix, SourceId::new(0, 0), &found);
+        trust.note_unreviewed(ix, true);
+    }
+    bed.folder.lock().away = true;
+    for _ in 0..3 {
+        let before = bed.folder.lock().reads;
+        index.rejudge_unreviewed(0);
+        assert_eq!(bed.folder.lock().reads, before + 1);
+    }
+    assert_eq!(index.read().trust.unreviewed.len(), 3);
 }
