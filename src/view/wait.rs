@@ -40,6 +40,34 @@ impl NextClaims {
     }
 }
 
+/// A file of a store: the numbers of both.
+type SourceNumber = (usize, u32);
+
+/// The messages that one `.next` looks for no longer.
+#[derive(Debug, Default)]
+struct PassedMessages {
+    /// Messages that it tried.
+    tried: HashSet<MsgIx>,
+    /// Files that could not be read.
+    sources: HashSet<SourceNumber>,
+    /// Stores that cannot be read as a whole.
+    stores: HashSet<usize>,
+}
+
+impl PassedMessages {
+    /// Returns true if a message of this file may still be tried.
+    fn allows(&self, ix: MsgIx, source: SourceNumber) -> bool {
+        !self.tried.contains(&ix)
+            && !self.sources.contains(&source)
+            && !self.stores.contains(&source.0)
+    }
+
+    /// Notes that a message is tried. Returns false if it is not to be tried.
+    fn insert(&mut self, ix: MsgIx, source: SourceNumber) -> bool {
+        self.allows(ix, source) && self.tried.insert(ix)
+    }
+}
+
 /// An open `.watch`: the messages that arrived since. Readers that share it share the names; each name goes to
 /// one.
 #[derive(Debug)]
@@ -149,37 +177,56 @@ impl WaitView {
     /// Returns the oldest unread message that can be read and that no other `.next` has, and reserves it until this
     /// `.next` is closed. If there is none, returns the error of the first message that cannot be read.
     fn claim_next(&self, tree: &Tree, opener: u32) -> Result<Option<FileContent>, Error> {
-        let (mut failed_stores, mut failure) = (HashSet::new(), None);
-        for (ix, store) in self.list_free(tree) {
-            if failed_stores.contains(&store) {
-                continue;
+        let (mut passed, mut failure, mut count) = (PassedMessages::default(), None, 1);
+        loop {
+            let free = self.list_free(tree, &passed, count);
+            if free.is_empty() {
+                return failure.map_or(Ok(None), Err);
             }
-            match self.claim_text(tree, ix) {
-                Ok(Some(bytes)) => {
-                    let mark = Some(ReadToEndMark::new(ix, opener));
-                    return Ok(Some(FileContent { bytes, mark }));
+            for (ix, source) in free {
+                if !passed.insert(ix, source) {
+                    continue;
                 }
-                Ok(None) => continue,
-                // The message went before it could be read.
-                Err(Error::NotFound | Error::Store(StoreError::Moved)) => {}
-                Err(e) => {
-                    failure.get_or_insert(e);
+                match self.claim_text(tree, ix) {
+                    Ok(Some(bytes)) => {
+                        let mark = Some(ReadToEndMark::new(ix, opener));
+                        return Ok(Some(FileContent { bytes, mark }));
+                    }
+                    Ok(None) => continue,
+                    // The message went before it could be read.
+                    Err(Error::NotFound | Error::Store(StoreError::Moved)) => {}
+                    Err(e) => {
+                        if matches!(e, Error::Store(StoreError::Io { .. })) {
+                            passed.sources.insert(source);
+                        }
+                        failure.get_or_insert(e);
+                    }
+                }
+                if tree.index.store_failure(source.0).is_some() {
+                    passed.stores.insert(source.0);
                 }
             }
-            if tree.index.store_failure(store).is_some() {
-                failed_stores.insert(store);
-            }
+            // Most often the first message is the answer. If many cannot be read, the list is walked a few times.
+            count = count.saturating_mul(2);
         }
-        failure.map_or(Ok(None), Err)
     }
 
-    /// Returns the unread messages that no reader has, oldest first, each with the number of its store.
-    fn list_free(&self, tree: &Tree) -> Vec<(MsgIx, usize)> {
+    /// Returns the first `count` unread messages that no reader has and that were not passed over, oldest first, each
+    /// with its file.
+    fn list_free(
+        &self,
+        tree: &Tree,
+        passed: &PassedMessages,
+        count: usize,
+    ) -> Vec<(MsgIx, SourceNumber)> {
         let handed = self.claims.lock();
         let tables = tree.index.read();
         let free = |ix: &MsgIx| !handed.open.contains(ix) && !handed.read.contains(ix);
-        let unread = tables.messages.lists().unread().filter(free);
-        unread.map(|ix| (ix, tables.messages.entry(ix).store())).collect()
+        let unread = tables.messages.lists().unread().filter(free).map(|ix| {
+            let entry = tables.messages.entry(ix);
+            (ix, (entry.store(), entry.location().source))
+        });
+        unread.filter(|(ix, source)| passed.allows(*ix, *source)).take(count).collect()
     }
 
     /// Reserves an unread message for one reader and returns its text, or `None` if another reader has it or had it.

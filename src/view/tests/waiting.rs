@@ -35,3 +35,23 @@ fn next_passes_over_messages_that_cannot_be_read() {
     b.stores[0].folder.lock().unreadable.clear();
     takes("00000002aaaa");
 }
+
+#[test]
+fn next_tries_each_message_once() {
+    let count: u32 = 20;
+    let at = |n: u32| T0 + i64::from(n);
+    let letters = (0..=count).map(|n| letter(&format!("{n:08}aaaa"), at(n), &[])).collect();
+    let b = bed(vec![store(letters)]);
+    let denied = (0..count).map(|n| (n, denied as fn() -> StoreError)).collect();
+    b.stores[0].folder.lock().unreadable = denied;
+    let reads = || std::mem::take(&mut b.stores[0].folder.lock().reads);
+    reads();
+    assert!(b.cat(".next").contains("00000020aaaa"));
+    assert!(reads() < 2 * count as usize);
+    // A folder that is away is not read for each of its messages.
+    b.stores[0].folder.lock().away = true;
+    assert!(b.tree.index().refresh_store(0, false).is_err());
+    reads();
+    copy_path_to(&b.tree, ".next", &mut Vec::new()).unwrap_err();
+    assert_eq!(reads(), 1);
+}
