@@ -8,13 +8,6 @@ use super::position::MsgIx;
 use super::{Index, IndexChanges};
 use crate::store::StoreError;
 
-/// Writes the pending marks. A failure is only logged.
-pub(super) fn write_pending_marks(marks: &mut MarkFile) {
-    if let Err(e) = marks.write() {
-        tracing::error!(error = %e, "marks could not be written; they are kept in memory");
-    }
-}
-
 impl Index {
     /// Sets the label of a message, and its mark if `read` is given, in one step. It is as durable as
     /// [`Index::mark_message`].
@@ -62,7 +55,8 @@ impl Index {
     /// Writes the pending marks. After this they survive the end of the process.
     ///
     /// # Errors
-    /// If the file of marks cannot be written. The marks then count in this process, and are tried again.
+    /// If the file of marks cannot be written, which is logged, too. The marks then count in this process, and are
+    /// tried again.
     pub(super) fn save_marks(&self, marks: &mut MarkFile) -> Result<(), StoreError> {
         let saved = marks.write();
         saved.map_err(|error| {

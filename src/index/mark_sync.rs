@@ -1,5 +1,5 @@
-//! The ways of marks: into the file of marks, to and from the stores, and to and from my other machines. `marks`
-//! says what each step does to the state of a mark.
+//! The ways of marks to and from the stores, and to and from my other machines. `mark_save` writes them to the file.
+//! `marks` says what each step does to the state of a mark.
 
 use std::cell::LazyCell;
 use std::collections::HashSet;
@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::mark_log::{MarkChange, MarkValue, read_marks_in};
-use super::mark_save::write_pending_marks;
 use super::messages::MessageTable;
 use super::position::MsgIx;
 use super::{Index, IndexChanges, IndexTables};
@@ -135,7 +134,7 @@ impl Index {
         // A message that is gone needs no mark.
         let claimed: Vec<Result<(), StoreError>> =
             claimed.filter(|result| !matches!(result, Err(StoreError::Moved))).collect();
-        let mut changes = IndexChanges::default();
+        let (mut changes, mut saved) = (IndexChanges::default(), None);
         // Chunks keep the locks short, so that readers do not wait long.
         for some in unread.chunks(MARKED_AT_ONCE) {
             let mut marks = self.marks.lock();
@@ -153,9 +152,10 @@ impl Index {
                 changes.marked.push(*ix);
             }
             drop(tables);
-            write_pending_marks(&mut marks);
+            saved = Some(self.save_marks(&mut marks));
         }
-        let saved = self.save_marks(&mut self.marks.lock());
+        // Marks may be pending since an earlier call.
+        let saved = saved.unwrap_or_else(|| self.save_marks(&mut self.marks.lock()));
         self.has_untold_marks.store(true, Ordering::Relaxed);
         self.publish_changes(&changes);
         let number = claimed.len() + changes.marked.len();
@@ -214,7 +214,7 @@ impl Index {
         drop(tables);
         marks.push_watermark(store.name(), mark);
         // It is written now: after a crash, a message that arrived late must not look as if it had been covered.
-        write_pending_marks(&mut marks);
+        _ = self.save_marks(&mut marks);
         read
     }
 
@@ -348,7 +348,7 @@ impl Index {
             // Our own write must not be imported as another reader's mark.
             Ok(Some(written)) => {
                 marks.push_watermark(store, Arc::new(written));
-                write_pending_marks(&mut marks);
+                _ = self.save_marks(&mut marks);
             }
             Ok(None) => {}
             Err(e) => {

@@ -1,6 +1,7 @@
 //! The marks of messages: read or not, the labels of mail programs, and the marks that the stores do not have yet
 //! (docs/SEMANTICS.md, "Reading and marks"). All changes of a mark's state are in this file. `mark_log` keeps the
-//! marks on disk; `mark_sync` carries them to that file, to the stores and to my other machines.
+//! marks on disk; `mark_save` writes them to that file; `mark_sync` carries them to and from the stores and my other
+//! machines.
 //!
 //! A mark belongs to its store until msgfs makes or clears one. From then on msgfs's own mark counts for good:
 //!
@@ -10,12 +11,22 @@
 //!                               ▼             │
 //!   a message arrives ────► STORE'S MARK ─────┘
 //!                               │
-//!                               │ read, marked or unmarked here; covered by another reader's
-//!                               ▼ position; marked by another machine of mine; in the file of marks
+//!                               │ read, marked or unmarked here; covered by a later position of another
+//!                               ▼ reader; marked by another machine of mine; in the file of marks
 //!   a message arrives ────► OWN MARK ─────┐
-//!   whose own mark waits        ▲         │ the same again; reports of the store change nothing
-//!   by identity (an orphan)     └─────────┘
+//!   whose own mark waits     ▲  ▲         │ the same again; reports of the store change nothing
+//!   by identity (an orphan)  │  └─────────┘
+//!                            │
+//!                            │ read, marked or unmarked here; marked by another machine of mine
+//!   an unread message is     │
+//!   covered by the first ──► PASSED ──────┐
+//!   position of another         ▲         │ a later position; reports of the store
+//!   reader that msgfs sees      └─────────┘
 //! ```
+//!
+//! PASSED is a mark of msgfs, too, and counts as read, although nobody has read the message. My read position names the
+//! message only if the other reader's does. The entry has the flag READ_HERE without OWN; an orphan has
+//! [`OwnMark::Passed`].
 //!
 //! A store that keeps marks on its messages gets each own mark that differs from its own:
 //!

@@ -68,7 +68,6 @@ use crate::store::append_log::{AppendLog, AppendSync, read_log};
 use crate::store::{Store, StoreError, process};
 use apply::ScanApplier;
 use mark_log::{MarkChange, MarkCheckpoint, MarkFile};
-use mark_save::write_pending_marks;
 use messages::StoreInfo;
 use stores::StoreList;
 use trust::{PriorMessages, TrustJudge};
@@ -205,7 +204,7 @@ impl Index {
         for number in 0..index.stores.len() {
             index.import_watermark(number);
         }
-        write_pending_marks(&mut index.marks.lock());
+        _ = index.save_marks(&mut index.marks.lock());
         Ok(index)
     }
 
@@ -230,7 +229,7 @@ impl Index {
         // The scan lock is held, so that no snapshot has half of it.
         let turn = turn.lock();
         let mut marks = self.marks.lock();
-        write_pending_marks(&mut marks);
+        _ = self.save_marks(&mut marks);
         let path = &self.settings.marks;
         let (_, changes, _) = MarkFile::open(path, MarkCheckpoint::default(), true)
             .map_err(|error| IndexError::Marks(path.clone(), error))?;
@@ -481,7 +480,7 @@ impl Index {
         self.sync_marks();
         let _turns: Vec<_> = self.scanning.iter().map(Mutex::lock).collect();
         let mut marks = self.marks.lock();
-        write_pending_marks(&mut marks);
+        _ = self.save_marks(&mut marks);
         let stores: Vec<Vec<u8>> = self.stores.iter().map(|s| s.save_cursors()).collect();
         let tables = self.tables.read();
         let result = snapshot::save(
