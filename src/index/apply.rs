@@ -304,7 +304,8 @@ impl ScanApplier<'_> {
     }
 
     /// Weighs two places of one message against each other. The better verdict counts, and of equal ones that of the
-    /// log itself. So the verdict and the place do not depend on the order of arrival.
+    /// log itself. If the id proves nothing, a signed line in the log counts before a copy, as the copy does not count
+    /// after it. So the verdict and the place do not depend on the order of arrival.
     fn weigh_repeat(
         &self,
         tables: &mut IndexTables,
@@ -319,7 +320,8 @@ impl ScanApplier<'_> {
             TrustDecision::Refused(_) => None,
             TrustDecision::Accepted(sig, _) => Some(sig == SignatureKind::Valid),
         };
-        if after > before || after == before && is_log_itself {
+        let is_log_first = found.repeat_kind == RepeatKind::Claimed && found.claim.is_some();
+        if after > before || is_log_itself && (after == before || is_log_first) {
             tables.apply_restated(ix, self.number, found)
         } else {
             InsertOutcome::Known

@@ -3,7 +3,7 @@
 use super::super::testing::{Bed, at, entry, listen, message, public, reply, signed, thread};
 use super::super::{Index, IndexChanges, MsgIx};
 use crate::model::{SignatureClaim, SignatureScope, SignatureState, Timestamp};
-use crate::store::{FoundMessage, Location};
+use crate::store::{FoundMessage, Location, RepeatKind};
 
 fn times(index: &Index, mine: bool) -> Vec<i64> {
     let tables = index.read();
@@ -257,6 +257,33 @@ fn the_log_and_its_copy_give_one_verdict_in_any_order() {
             let told = (found.location().source, found.is_live());
             assert_eq!(told, (place, is_shown), "{places:?} {order:?}");
             assert_eq!(index.read().marks.unread_count(), usize::from(is_shown));
+            assert_eq!(index.read().trust.rejects().count(), usize::from(!is_shown));
+        }
+    }
+}
+
+/// If the id does not hash to the text, the verdict of the log counts, whichever comes first (S1210).
+#[test]
+fn a_claimed_id_has_the_verdict_of_the_log_in_any_order() {
+    let valid = || signed(1, SignatureScope::Whole);
+    for (in_log, in_copy, is_shown) in [(valid(), forged(), true), (forged(), valid(), false)] {
+        let places = [(1, in_log), (2, in_copy)];
+        for order in [[0, 1], [1, 0]] {
+            let bed = Bed::new();
+            bed.folder.lock().lines = Some(false);
+            let index = bed.open();
+            for at in order {
+                let (source, claim) = &places[at];
+                let claim = Some(Box::new(claim.clone()));
+                let is_in_copy = *source == 2;
+                bed.put(*source, FoundMessage { is_in_copy, claim, ..message("foo", "a", 10) });
+                if let Some((_, Ok((found, _)))) = bed.folder.lock().files.get_mut(source) {
+                    found.repeat_kind = RepeatKind::Claimed;
+                }
+                index.refresh_store(0, false).unwrap();
+            }
+            let found = entry(&index, "a");
+            assert_eq!((found.location().source, found.is_live()), (1, is_shown), "{order:?}");
             assert_eq!(index.read().trust.rejects().count(), usize::from(!is_shown));
         }
     }
