@@ -8,7 +8,7 @@ use super::Ssot;
 use super::envelope::SsotMessage;
 use super::folder::{self, ACKS, MESSAGES, RESUMES, TASKS, is_skipped_name, json_stem};
 use super::format::parse_task;
-use super::task;
+use super::task::{self, LookedUpTasks};
 use super::vocabulary::is_task_id;
 use crate::model::sanitize_line;
 use crate::store::engine::files::{self, PathRole, WalkEntry, file_violation};
@@ -153,9 +153,10 @@ impl SsotChecker<'_> {
     /// Checks the state of each task, and its file in `tasks/`.
     fn check_states(&mut self) {
         let derived = self.list_task_files();
+        let mut looked_up = LookedUpTasks::new();
         for task in std::mem::take(&mut self.tasks) {
             let path = format!("{TASKS}/{task}.json");
-            let state = match task::load_state(self.store, &task) {
+            let state = match task::load_checked_state(self.store, &task, &mut looked_up) {
                 Ok(state) => state,
                 Err(e) => {
                     self.report_violation(&format!("{MESSAGES}/{task}"), "file", e.to_string());

@@ -18,24 +18,49 @@ use crate::model::verify;
 use crate::store::StoreError;
 use crate::store::engine::files::FileRow;
 
+/// The tasks of messages that were looked up, by the hashes of their ids. `None` for a message that does not count.
+pub(super) type LookedUpTasks = HashMap<u64, Option<String>>;
+
 /// Derives the state of a task from its messages on disk. Messages that break a hard rule, do not lie where they
-/// belong, or are refused do not count.
+/// belong, or are refused do not count. No message of another task is read, so a reference to one counts as unreadable.
 ///
 /// # Errors
 /// If its folders cannot be listed: then the state is unknown.
 pub(super) fn load_state(store: &Ssot, task: &str) -> Result<TaskState, StoreError> {
+    derive_disk_state(store, task, None)
+}
+
+/// Derives the state of a task as [`load_state`] does, and reads the messages of other tasks that are not in `tasks`
+/// yet. Its breaches name these tasks.
+///
+/// # Errors
+/// As [`load_state`].
+pub(super) fn load_checked_state(
+    store: &Ssot,
+    task: &str,
+    tasks: &mut LookedUpTasks,
+) -> Result<TaskState, StoreError> {
+    derive_disk_state(store, task, Some(tasks))
+}
+
+fn derive_disk_state(
+    store: &Ssot,
+    task: &str,
+    mut foreign: Option<&mut LookedUpTasks>,
+) -> Result<TaskState, StoreError> {
     let base = store.properties.dir.as_path();
     let here = || base.join(MESSAGES).join(task);
     let failed = |e: io::Error| StoreError::io(&here(), e);
     let mut items = Vec::new();
-    let mut foreign = HashMap::new();
     for stem in folder::list_stems(base, &[MESSAGES, task]).map_err(failed)? {
         let Ok(bytes) = read_message_bytes(base, task, &stem) else { continue };
         let Ok(message) = SsotMessage::parse(&bytes) else { continue };
         if message.id != stem || message.task != task || !is_trusted(store, &message, &bytes) {
             continue;
         }
-        foreign.extend(find_foreign_references(store, &message));
+        if let Some(foreign) = &mut foreign {
+            look_up_foreign_references(store, &message, foreign);
+        }
         let facts = TaskMessageFacts::from_message(&message);
         let acked = folder::read_ack(base, task, &stem).ok().filter(|(by, _)| *by == message.to);
         items.push(TaskMessage { id: message.id, facts, acked_at: acked.map(|(_, time)| time) });
@@ -43,7 +68,8 @@ pub(super) fn load_state(store: &Ssot, task: &str) -> Result<TaskState, StoreErr
     let resumes = folder::read_resumes(base, task, &mut |_, _| {}).map_err(failed)?;
     let here: Vec<u64> = items.iter().map(|i| hash_id(&i.id)).collect();
     let find_task = |id: u64| {
-        if here.contains(&id) { Some(task.to_owned()) } else { foreign.get(&id).cloned() }
+        let elsewhere = || foreign.as_ref()?.get(&id).cloned().flatten();
+        if here.contains(&id) { Some(task.to_owned()) } else { elsewhere() }
     };
     Ok(derive_state(items, &resumes, &find_task))
 }
@@ -65,14 +91,17 @@ pub(super) fn find_message_task<'a>(store: &Ssot, id: &'a str) -> Option<&'a str
     (message.id == id && is_trusted(store, &message, &bytes)).then_some(task)
 }
 
-/// Returns the hashes of the messages of other tasks that a review request names, and their tasks.
-fn find_foreign_references(store: &Ssot, message: &SsotMessage<'_>) -> Vec<(u64, String)> {
+/// Adds the tasks of the messages of other tasks that a review request names. Each id is looked up once: its file may be
+/// large, and many requests may name it.
+fn look_up_foreign_references(store: &Ssot, message: &SsotMessage<'_>, tasks: &mut LookedUpTasks) {
     if message.kind != SsotMessageType::ReviewRequest {
-        return Vec::new();
+        return;
     }
     let foreign = |id: &&str| split_message_id(id).is_some_and(|(_, task, _)| task != message.task);
-    let named = REFS.iter().filter_map(|(name, _)| message.payload().text(name)).filter(foreign);
-    named.filter_map(|id| Some((hash_id(id), find_message_task(store, id)?.to_owned()))).collect()
+    for id in REFS.iter().filter_map(|(name, _)| message.payload().text(name)).filter(foreign) {
+        let look_up = || find_message_task(store, id).map(str::to_owned);
+        tasks.entry(hash_id(id)).or_insert_with(look_up);
+    }
 }
 
 /// Returns true if a message is not refused. The decision counts; without one, the key that its signature names.

@@ -206,6 +206,41 @@ fn a_reference_to_another_task_is_refused_and_found() {
     assert!(found.iter().all(|why| remarks.contains(why)), "{remarks}");
 }
 
+/// A send needs no messages of other tasks. A check reads each once, however many requests name it.
+#[test]
+fn messages_of_other_tasks_are_read_once_at_most() {
+    let bed = Bed::new();
+    let coordinator = bed.open("coordinator");
+    let named = bed.deliver(&message(SsotMessageType::Dispatch, 0));
+    bed.deliver(&message(SsotMessageType::Result, 1));
+    let other = "T-2026-008";
+    let kind = SsotMessageType::ReviewRequest;
+    for later in 2..5 {
+        let mut request = message(kind, later);
+        let id = format!("review_request-{other}-{}", START + later);
+        (request["task_id"], request["msg_id"]) = (json!(other), json!(id));
+        bed.deliver(&request);
+    }
+    let mut watch = inotify::Inotify::init().unwrap();
+    watch.watches().add(&named, inotify::WatchMask::OPEN).unwrap();
+    let mut buffer = [0; 1024];
+    assert_eq!(task::load_state(&coordinator, other).unwrap().message_count, 3);
+    let opened = watch.read_events(&mut buffer);
+    assert!(opened.is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock));
+
+    let mut looked_up = task::LookedUpTasks::new();
+    for _ in 0..2 {
+        let state = task::load_checked_state(&coordinator, other, &mut looked_up).unwrap();
+        let whys: Vec<&str> = state.breaches.iter().map(|breach| &*breach.why).collect();
+        assert_eq!(whys.len(), 6, "{whys:?}");
+        assert!(whys.iter().all(|why| why.contains(TASK)), "{whys:?}");
+        // The second time nothing is read.
+        let _ = std::fs::remove_file(&named);
+    }
+    assert_eq!(looked_up.len(), 2);
+    assert!(watch.read_events(&mut buffer).is_ok());
+}
+
 /// Returns the file of the task in `tasks/`, after the coordinator brought it up to date.
 fn task(bed: &Bed, coordinator: &Ssot) -> Value {
     Book::scanned(coordinator);
