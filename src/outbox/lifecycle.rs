@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::model::locks::{LockLevel, Mutex};
 
-use super::saved_drafts::unlisted_place;
+use super::saved_drafts::{AskedNames, unlisted_place};
 use super::{
     CLOSING, DraftId, DraftTarget, EARLY_LIMIT, OpenDraft, OpenDraftEntry, Outbox, OutboxError,
     REFUSING, SavedDraft, WriteTime, address, invalid_address_error, names,
@@ -341,10 +341,10 @@ impl Outbox {
             let moved = shelf.remove_draft(from, of).map(|(shown, _)| shown);
             let replaced = shelf.forget_draft(to, target);
             if !is_sent {
-                shelf.save_draft(
-                    SavedDraft { name: to.clone(), target: target.clone(), error: None, ..kept },
-                    |name| self.is_recipient_name(name),
-                );
+                let kept =
+                    SavedDraft { name: to.clone(), target: target.clone(), error: None, ..kept };
+                // No store is asked about the name of a private draft.
+                let _ = shelf.save_draft(kept, &AskedNames::default());
             }
             (moved, replaced)
         };

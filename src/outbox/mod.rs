@@ -17,8 +17,8 @@
 //! # Locks
 //!
 //! One draft → `reservations` → `saved_drafts` → `folder_notes`, `unlisted_notes`, `last_refusal`; the locks of the
-//! index come after `saved_drafts`. The table of open drafts is never held while another lock is taken. While a flush
-//! waits for the disk only its draft is locked.
+//! index come after `saved_drafts`, under which no store is asked. The table of open drafts is never held while another
+//! lock is taken. While a flush waits for the disk only its draft is locked.
 
 mod address;
 mod answer_warnings;

@@ -1,5 +1,6 @@
 //! The refusals of drafts: the drafts that they leave, and the last one.
 
+use super::saved_drafts::{AskedNames, SavedDrafts};
 use super::{DraftTarget, OpenDraft, Outbox, OutboxError, Refusal, SavedDraft, names, route};
 use crate::model::{Timestamp, sanitize_line};
 
@@ -12,30 +13,26 @@ impl Outbox {
     }
 
     pub(super) fn save_draft(&self, d: &OpenDraft) {
-        let mut shelf = self.saved_drafts.lock();
-        if !d.touched && shelf.find_draft(&d.name, &d.target).is_some() {
-            return;
-        }
         // An editor that has just made an empty private file removes it by itself.
         let is_kept = !d.text.is_empty() || names::is_private(&d.name);
-        if d.refused.is_none() && d.target != DraftTarget::Outbox && !is_kept {
-            return;
-        }
-        let shown = if d.composed {
-            d.name.clone()
-        } else {
-            shelf.save_draft(
-                SavedDraft {
-                    name: d.name.clone(),
-                    target: d.target.clone(),
-                    text: d.text.clone().into(),
-                    error: d.refused.as_ref().map(ToString::to_string),
-                    time: d.written.time(),
-                },
-                |name| self.is_recipient_name(name),
-            )
-        };
-        let Some(refused) = &d.refused else { return };
+        let is_dropped = d.refused.is_none() && d.target != DraftTarget::Outbox && !is_kept;
+        let saved = self.with_asked_names(|shelf, asked| {
+            if is_dropped || !d.touched && shelf.find_draft(&d.name, &d.target).is_some() {
+                return Ok(None);
+            }
+            if d.composed {
+                return Ok(Some(d.name.clone()));
+            }
+            let kept = SavedDraft {
+                name: d.name.clone(),
+                target: d.target.clone(),
+                text: d.text.clone().into(),
+                error: d.refused.as_ref().map(ToString::to_string),
+                time: d.written.time(),
+            };
+            shelf.save_draft(kept, asked).map(Some)
+        });
+        let (Some(shown), Some(refused)) = (saved, &d.refused) else { return };
         self.note_refusal(&shown, &refused.to_string(), d.written.time());
         if d.composed {
             // The folder keeps the text; only the note is ours.
@@ -45,8 +42,26 @@ impl Outbox {
         }
     }
 
+    /// Calls `act` on the saved drafts, again after each name about which it has to know more. The lock of the drafts
+    /// is not held while the stores are asked: their disks may not answer, and listings take that lock.
+    fn with_asked_names<T>(
+        &self,
+        mut act: impl FnMut(&mut SavedDrafts, &AskedNames) -> Result<T, String>,
+    ) -> T {
+        let mut asked = AskedNames::default();
+        loop {
+            let done = act(&mut self.saved_drafts.lock(), &asked);
+            let name = match done {
+                Ok(done) => return done,
+                Err(name) => name,
+            };
+            let is_recipient = self.is_recipient_name(&name);
+            asked.insert(name, is_recipient);
+        }
+    }
+
     /// Returns true if a draft of this name in `outbox/` goes to somebody who is known by it.
-    pub(super) fn is_recipient_name(&self, name: &str) -> bool {
+    fn is_recipient_name(&self, name: &str) -> bool {
         route::is_recipient_name(&self.context.index, name, &self.settings)
     }
 
@@ -57,13 +72,16 @@ impl Outbox {
     /// # Errors
     /// [`OutboxError::Invalid`] if the answer went to another place. The next text goes to the recipient.
     pub(super) fn find_at_place(&self, place: &str) -> Result<Option<SavedDraft>, OutboxError> {
-        let mut shelf = self.saved_drafts.lock();
-        let Some(kept) = shelf.get(place).cloned() else { return Ok(None) };
-        if kept.target == DraftTarget::Outbox || !self.is_recipient_name(place) {
-            return Ok(Some(kept));
-        }
-        let moved = shelf.move_aside(place, |name| self.is_recipient_name(name));
-        drop(shelf);
+        let (kept, moved) = self.with_asked_names(|shelf, asked| {
+            let kept = shelf.get(place).cloned();
+            let is_answer = kept.as_ref().is_some_and(|k| k.target != DraftTarget::Outbox);
+            if !is_answer || !asked.is_recipient(place)? {
+                return Ok((kept, None));
+            }
+            let moved = shelf.move_aside(place, asked)?;
+            Ok((kept, Some(moved)))
+        });
+        let Some(moved) = moved else { return Ok(kept) };
         let (shown, moved) = (sanitize_line(place), sanitize_line(&moved));
         let why = format!(
             "{shown} is the name of a recipient, and a refused answer lay here; the answer is now in outbox/{moved}: \

@@ -50,6 +50,25 @@ pub(super) struct SavedDrafts {
     unsaved: BTreeSet<String>,
 }
 
+/// The names about which the stores were asked, and for each true if it is that of a recipient. The stores may wait for
+/// their disks, so they are asked without the lock of the saved drafts.
+#[derive(Debug, Default)]
+pub(super) struct AskedNames(BTreeMap<String, bool>);
+
+impl AskedNames {
+    pub fn insert(&mut self, name: String, is_recipient: bool) {
+        self.0.insert(name, is_recipient);
+    }
+
+    /// Returns true if the name is that of a recipient.
+    ///
+    /// # Errors
+    /// The name, if the stores were not asked about it.
+    pub fn is_recipient(&self, name: &str) -> Result<bool, String> {
+        self.0.get(name).copied().ok_or_else(|| name.to_owned())
+    }
+}
+
 /// The remark in the note of a draft that could not be saved.
 const UNSAVED: &str = "the state folder takes no drafts at present, so this one lasts only until the \
                        mount ends; make room there, or copy it to another place";
@@ -123,35 +142,49 @@ impl SavedDrafts {
     }
 
     /// Saves a draft: in place of an earlier one of its name and target, else under its name, or the next free one.
-    /// Returns the name under which it is shown. No answer gets a name for which `is_recipient` is true.
-    pub fn save_draft(&mut self, kept: SavedDraft, is_recipient: impl Fn(&str) -> bool) -> String {
-        let earlier = self.find_place(&kept.name, &kept.target).cloned();
-        let place = earlier.unwrap_or_else(|| self.find_free_place(&kept, is_recipient));
+    /// Returns the name under which it is shown. No answer gets the name of a recipient.
+    ///
+    /// # Errors
+    /// A name about which the stores must be asked first. Then nothing was saved.
+    pub fn save_draft(&mut self, kept: SavedDraft, asked: &AskedNames) -> Result<String, String> {
+        let place = match self.find_place(&kept.name, &kept.target) {
+            Some(earlier) => earlier.clone(),
+            None => self.find_free_place(&kept, asked)?,
+        };
         let shown = kept.name_at(&place).to_owned();
         self.save_at(&place, kept);
-        shown
+        Ok(shown)
     }
 
     /// Returns the place of a new draft.
-    fn find_free_place(&self, kept: &SavedDraft, is_recipient: impl Fn(&str) -> bool) -> String {
+    ///
+    /// # Errors
+    /// A name about which the stores must be asked first.
+    fn find_free_place(&self, kept: &SavedDraft, asked: &AskedNames) -> Result<String, String> {
         let is_answer = kept.is_shown() && kept.target != DraftTarget::Outbox;
         let hidden = || unlisted_place(&kept.name, &kept.target);
         let name = if kept.is_shown() { kept.name.clone() } else { hidden() };
         // A whole address with a number behind it may be another address.
         let numbered = if is_answer { name.replace('@', ".") } else { name.clone() };
-        let is_taken =
-            |place: &String| self.drafts.contains_key(place) || (is_answer && is_recipient(place));
-        let mut places = std::iter::once(name).chain(names::numbered_names(numbered));
-        places.find(|place| !is_taken(place)).unwrap_or_default()
+        for place in std::iter::once(name).chain(names::numbered_names(numbered)) {
+            let is_free = !self.drafts.contains_key(&place);
+            if is_free && !(is_answer && asked.is_recipient(&place)?) {
+                return Ok(place);
+            }
+        }
+        Ok(String::new())
     }
 
     /// Moves the answer at this place to another one, and returns that.
-    pub fn move_aside(&mut self, place: &str, is_recipient: impl Fn(&str) -> bool) -> String {
-        let Some(kept) = self.drafts.get(place).cloned() else { return place.to_owned() };
-        let moved = self.find_free_place(&kept, is_recipient);
+    ///
+    /// # Errors
+    /// A name about which the stores must be asked first. Then nothing was moved.
+    pub fn move_aside(&mut self, place: &str, asked: &AskedNames) -> Result<String, String> {
+        let Some(kept) = self.drafts.get(place).cloned() else { return Ok(place.to_owned()) };
+        let moved = self.find_free_place(&kept, asked)?;
         self.save_at(&moved, kept);
         self.remove(place);
-        moved
+        Ok(moved)
     }
 
     /// Forgets the draft written under this name for this target. Returns the name under which it was shown.
@@ -272,6 +305,20 @@ fn strip_unsaved_remark(error: &str) -> &str {
 mod tests {
     use super::*;
 
+    /// Calls `act` as the outbox does: with the names about which it asks.
+    fn ask<T>(
+        is_recipient: impl Fn(&str) -> bool,
+        mut act: impl FnMut(&AskedNames) -> Result<T, String>,
+    ) -> T {
+        let mut asked = AskedNames::default();
+        loop {
+            match act(&asked) {
+                Ok(done) => return done,
+                Err(name) => asked.insert(name.clone(), is_recipient(&name)),
+            }
+        }
+    }
+
     fn kept(name: &str, target: DraftTarget, error: Option<&str>) -> SavedDraft {
         let error = error.map(str::to_owned);
         let (text, time) = (b"hi\xff".to_vec().into(), Timestamp::from_secs(5));
@@ -283,7 +330,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut shelf = SavedDrafts::open(dir.path()).unwrap();
         let thread = |id: &str| DraftTarget::Thread { store: "samp".into(), id: id.into() };
-        let mut save = |kept| shelf.save_draft(kept, |_| false);
+        let mut save =
+            |kept: SavedDraft| ask(|_| false, |asked| shelf.save_draft(kept.clone(), asked));
         save(kept("new", DraftTarget::Outbox, Some("why")));
         save(kept("new", thread("a"), Some("why")));
         save(kept("new", thread("a"), Some("again")));
@@ -305,13 +353,16 @@ mod tests {
         let thread = DraftTarget::Thread { store: "samp".into(), id: "a".into() };
         let is_recipient = |name: &str| name == "bob" || name == "bob.2" || name.contains('@');
         for (name, place) in [("bob", "bob.3"), ("new@host", "new.host"), ("zed", "zed")] {
-            let shown = shelf.save_draft(kept(name, thread.clone(), Some("why")), is_recipient);
+            let answer = kept(name, thread.clone(), Some("why"));
+            let shown = ask(is_recipient, |asked| shelf.save_draft(answer.clone(), asked));
             assert_eq!(shown, place);
         }
-        let shown = shelf.save_draft(kept("bob", DraftTarget::Outbox, Some("why")), is_recipient);
-        assert_eq!(shown, "bob");
+        let draft = kept("bob", DraftTarget::Outbox, Some("why"));
+        // The name of a draft is not asked about.
+        assert_eq!(shelf.save_draft(draft, &AskedNames::default()).unwrap(), "bob");
         // Somebody becomes known by the name of a draft.
-        assert_eq!(shelf.move_aside("zed", |name| name == "zed"), "zed.2");
+        let moved = ask(|name| name == "zed", |asked| shelf.move_aside("zed", asked));
+        assert_eq!(moved, "zed.2");
         let shelf = SavedDrafts::open(dir.path()).unwrap();
         let places: Vec<&String> = shelf.iter().map(|(place, _)| place).collect();
         assert_eq!(places, ["bob", "bob.3", "new.host", "zed.2"]);
@@ -342,7 +393,7 @@ mod tests {
         std::fs::remove_dir(&at).unwrap();
         std::fs::write(&at, "in the way").unwrap();
         for _ in 0..2 {
-            shelf.save_draft(kept.clone(), |_| false);
+            shelf.save_draft(kept.clone(), &AskedNames::default()).unwrap();
             let error = shelf.get("bob").unwrap().error.clone().unwrap();
             assert_eq!(error, format!("why\n{UNSAVED}"));
         }

@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::Texts;
 use super::folder::{Folder, Letter, MarkBehavior, path_of};
@@ -19,7 +19,7 @@ use crate::store::{
     StoreError, StoreKeys, StoreMarks, StoreProperties, ThreadScheme, ViolationReporter,
 };
 
-/// A function that [`StoreMarks::write_mark`] calls first.
+/// A function that a call of the store calls first.
 type Hook = Box<dyn Fn() + Send + Sync>;
 
 /// One process's view of the folder.
@@ -28,7 +28,10 @@ pub struct Memory {
     pub folder: Arc<Mutex<Folder>>,
     /// The versions of the files as they were reported.
     pub seen: Mutex<BTreeMap<u32, u64>>,
+    /// For [`StoreMarks::write_mark`].
     pub on_tell: Mutex<Option<Hook>>,
+    /// For [`MessageAppender::is_registered`].
+    pub on_ask: OnceLock<Hook>,
     /// The texts that it keeps for me.
     pub book: Option<Texts>,
 }
@@ -76,6 +79,7 @@ impl Memory {
             folder: Arc::clone(folder),
             seen: Mutex::with_level(LockLevel::Store, BTreeMap::new()),
             on_tell: Mutex::with_level(LockLevel::File, None),
+            on_ask: OnceLock::new(),
             book: None,
         }
     }
@@ -286,6 +290,9 @@ impl MessageAppender for Memory {
     }
 
     fn is_registered(&self, address: &str) -> bool {
+        if let Some(hook) = self.on_ask.get() {
+            hook();
+        }
         let known = ["registered", "agent@acme.crabmail.ai"];
         known.contains(&self.canonical_address(address).as_str()) || self.folder.lock().only_via
     }
