@@ -70,7 +70,8 @@ impl Outbox {
     /// refused, and the answer goes to another place.
     ///
     /// # Errors
-    /// [`OutboxError::Invalid`] if the answer went to another place. The next text goes to the recipient.
+    /// [`OutboxError::Invalid`] if the answer went to another place. The next text goes to the recipient. The same
+    /// error if the answer could not be moved.
     pub(super) fn find_at_place(&self, place: &str) -> Result<Option<SavedDraft>, OutboxError> {
         let (kept, moved) = self.with_asked_names(|shelf, asked| {
             let kept = shelf.get(place).cloned();
@@ -82,11 +83,7 @@ impl Outbox {
             Ok((kept, Some(moved)))
         });
         let Some(moved) = moved else { return Ok(kept) };
-        let (shown, moved) = (sanitize_line(place), sanitize_line(&moved));
-        let why = format!(
-            "{shown} is the name of a recipient, and a refused answer lay here; the answer is now in outbox/{moved}: \
-             mend it there, or write to outbox/{shown} again to send to that recipient"
-        );
+        let why = describe_moved_answer(place, &moved);
         self.note_refusal(place, &why, Timestamp::now());
         self.unlisted_notes.add(place, &why);
         Err(OutboxError::Invalid(why))
@@ -109,4 +106,19 @@ impl Outbox {
             *last = newest;
         }
     }
+}
+
+/// Returns the refusal of a text for a recipient in whose place an answer lay. `moved` is the place of the answer now.
+fn describe_moved_answer(place: &str, moved: &str) -> String {
+    let (shown, now) = (sanitize_line(place), sanitize_line(moved));
+    if moved == place {
+        return format!(
+            "{shown} is the name of a recipient, and a refused answer lies here, which cannot be moved: the state \
+             folder takes no drafts at present; make room there, or remove outbox/{shown}, and write again"
+        );
+    }
+    format!(
+        "{shown} is the name of a recipient, and a refused answer lay here; the answer is now in outbox/{now}: \
+         mend it there, or write to outbox/{shown} again to send to that recipient"
+    )
 }

@@ -175,15 +175,23 @@ impl SavedDrafts {
         Ok(String::new())
     }
 
-    /// Moves the answer at this place to another one, and returns that.
+    /// Moves the answer at this place to another one, and returns that. The answer stays if its new place cannot be
+    /// saved: its file may be the only one that outlives the process.
     ///
     /// # Errors
     /// A name about which the stores must be asked first. Then nothing was moved.
     pub fn move_aside(&mut self, place: &str, asked: &AskedNames) -> Result<String, String> {
-        let Some(kept) = self.drafts.get(place).cloned() else { return Ok(place.to_owned()) };
+        let Some(mut kept) = self.drafts.get(place).cloned() else { return Ok(place.to_owned()) };
         let moved = self.find_free_place(&kept, asked)?;
-        self.save_at(&moved, kept);
+        kept.error = kept.error.map(|error| strip_unsaved_remark(&error).to_owned());
+        if let Err(e) = self.write_file(&moved, &kept) {
+            tracing::error!(name = %crate::model::sanitize_line(place), error = %e, "a refused \
+                answer could not be moved");
+            return Ok(place.to_owned());
+        }
+        self.drafts.insert(moved.clone(), kept);
         self.remove(place);
+        self.save_unsaved();
         Ok(moved)
     }
 
@@ -382,6 +390,29 @@ mod tests {
         assert_eq!(names, ["../bob"]);
         let back = shelf.get("../bob").unwrap();
         assert_eq!((&back.text[..], back.error.as_deref()), (&b"hi\xff"[..], Some("why")));
+    }
+
+    /// A kill at any moment leaves the text on disk.
+    #[test]
+    fn an_answer_whose_new_place_cannot_be_saved_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut shelf = SavedDrafts::open(dir.path()).unwrap();
+        let thread = DraftTarget::Thread { store: "samp".into(), id: "a".into() };
+        shelf.save_at("zed", kept("zed", thread, Some("why")));
+        // A folder lies where the file would.
+        let in_the_way = shelf.file_path("zed.2");
+        std::fs::create_dir(&in_the_way).unwrap();
+        let mut moved = || ask(|name| name == "zed", |asked| shelf.move_aside("zed", asked));
+        assert_eq!(moved(), "zed");
+        let on_disk = |place: &str| {
+            let shelf = SavedDrafts::open(dir.path()).unwrap();
+            shelf.get(place).and_then(|kept| kept.error.clone())
+        };
+        assert_eq!(on_disk("zed").as_deref(), Some("why"));
+        std::fs::remove_dir(&in_the_way).unwrap();
+        assert_eq!(moved(), "zed.2");
+        assert_eq!(on_disk("zed.2").as_deref(), Some("why"));
+        assert_eq!(on_disk("zed"), None);
     }
 
     #[test]
