@@ -5,7 +5,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use msgfs::config::{self, LockHolder, LockProcess};
-use msgfs::fuse::mountpoint::{self, MountState, UnmountError, UnmountMode, shell_word};
+use msgfs::fuse::mountpoint::{
+    self, MountEntry, MountState, UnmountError, UnmountMode, shell_word,
+};
 
 use clap_complete::engine::ArgValueCompleter;
 
@@ -201,7 +203,40 @@ fn find_daemon(dir: &Path) -> Option<(PathBuf, LockHolder)> {
     let Some(mount) = mountpoint::find_mount(&mounts, dir) else {
         return context::find_holder(is_placed);
     };
-    context::find_holder(|holder| holder.serves(mount))
-        // A msgfs of an earlier version notes no device.
-        .or_else(|| context::find_holder(|holder| is_placed(holder) && holder.device.is_none()))
+    find_serving(mount, |is_it| context::find_holder(is_it))
+}
+
+/// Calls `find` with a test of the holder of a mount: first if it serves the mount, then if it may be a msgfs of an
+/// earlier version that does. Returns the first result.
+pub(super) fn find_serving<T>(
+    mount: &MountEntry,
+    find: impl Fn(&dyn Fn(&LockHolder) -> bool) -> Option<T>,
+) -> Option<T> {
+    find(&|holder| holder.serves(mount)).or_else(|| find(&|holder| holder.may_serve(mount)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_holder_that_notes_its_device_comes_before_one_of_an_earlier_version() {
+        let mounts = mountpoint::parse_mounts(b"1 0 0:7 / /m rw - fuse.msgfs msgfs rw\n");
+        let holder = |pid, dir: &str, device: Option<&str>| LockHolder {
+            pid: Some(pid),
+            mountpoint: Some(dir.into()),
+            device: device.map(str::to_owned),
+            ..LockHolder::default()
+        };
+        let mut holders =
+            vec![holder(1, "/m", Some("0:8")), holder(2, "/n", None), holder(3, "/m", None)];
+        let serving = |holders: &[LockHolder]| {
+            let find = |is_it: &dyn Fn(&LockHolder) -> bool| holders.iter().find(|h| is_it(h));
+            find_serving(&mounts[0], find)?.pid
+        };
+        assert_eq!(serving(&holders[..2]), None);
+        assert_eq!(serving(&holders), Some(3));
+        holders.push(holder(4, "/m", Some("0:7")));
+        assert_eq!(serving(&holders), Some(4));
+    }
 }

@@ -169,11 +169,10 @@ impl Uninstaller {
     fn end_mount(&mut self, mount: &MountEntry, condition: &MountState, states: &[PathBuf]) {
         let dir = mount.mountpoint.as_path();
         let thing = format!("mount {}", display_path(dir));
-        let has_it = |process: &Result<LockProcess, LockHolder>| {
-            let holder = process.as_ref().map_or_else(|holder| holder, |process| &process.holder);
-            holder.serves(mount)
-        };
-        let daemon = states.iter().filter_map(|state| LockProcess::find_acting(state)).find(has_it);
+        let daemon = umount::find_serving(mount, |is_it| {
+            let mut all = states.iter().filter_map(|state| LockProcess::find_acting(state));
+            all.find(|process| is_it(holder_of(process)))
+        });
         if self.dry_run {
             return self.record_done(&thing, "unmounted");
         }
@@ -217,11 +216,11 @@ impl Uninstaller {
     fn end_unseen_mounts(&mut self, states: &[PathBuf]) {
         for state in states {
             let Some(process) = LockProcess::find_acting(state) else { continue };
-            let holder = process.as_ref().map_or_else(|holder| holder, |process| &process.holder);
+            let holder = holder_of(&process);
             if let Some(dir) = holder.mountpoint.clone() {
                 let mounts = mountpoint::read_mounts().unwrap_or_default();
                 // A mount that is seen here was handled before.
-                if !mounts.iter().any(|mount| holder.serves(mount)) {
+                if !mounts.iter().any(|mount| holder.may_serve(mount)) {
                     let thing =
                         format!("the msgfs of {}, which is not mounted here", display_path(&dir));
                     self.end_process(&thing, process);
@@ -291,6 +290,11 @@ impl Uninstaller {
         self.remaining
             .extend(program.map(|program| format!("the program: {}", env.display_home(&program))));
     }
+}
+
+/// Returns the holder of a lock, proved or not.
+fn holder_of(process: &Result<LockProcess, LockHolder>) -> &LockHolder {
+    process.as_ref().map_or_else(|holder| holder, |process| &process.holder)
 }
 
 /// Returns the name that a state folder is for.
