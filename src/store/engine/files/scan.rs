@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::marker::PhantomData;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::fs::FileType;
@@ -96,7 +97,21 @@ pub(super) fn scan_files<F: FileFormat>(
     full: bool,
     sink: &mut dyn ScanSink,
 ) -> Result<(), StoreError> {
-    let Some((context, basis)) = store.format.load_context(store)? else { return Ok(()) };
+    let scanned = scan_if_possible(store, memory, full, sink);
+    if !matches!(scanned, Ok(true)) {
+        store.postpone_unfinished();
+    }
+    scanned.map(drop)
+}
+
+/// Reports everything that is new or changed. Returns false if nothing could be judged.
+fn scan_if_possible<F: FileFormat>(
+    store: &FileStore<F>,
+    memory: &mut ScanMemory,
+    full: bool,
+    sink: &mut dyn ScanSink,
+) -> Result<bool, StoreError> {
+    let Some((context, basis)) = store.format.load_context(store)? else { return Ok(false) };
     if memory.basis != basis {
         store.table.write().forget_stamps();
         *memory = ScanMemory { basis, is_listed: false };
@@ -104,7 +119,7 @@ pub(super) fn scan_files<F: FileFormat>(
     let first = !memory.is_listed;
     let noted = store.take_noted_paths();
     let work = if full || first { store.walk_store()? } else { store.scan_noted_paths(&noted)? };
-    let Some(mut work) = work else { return Ok(()) };
+    let Some(mut work) = work else { return Ok(false) };
     memory.is_listed = true;
     work.changed.extend(store.format.messages_to_reread(&context, &store.table.read()));
     let mut scan = FileScan::new(store, &context, sink);
@@ -123,10 +138,21 @@ pub(super) fn scan_files<F: FileFormat>(
     if full || first {
         store.report_broken();
     }
-    Ok(())
+    Ok(true)
 }
 
 impl<F: FileFormat> FileStore<F> {
+    /// Leaves unfinished files to the next scan that can judge them, whenever that is. A file that stayed due would
+    /// have the store scanned without a pause.
+    fn postpone_unfinished(&self) {
+        let unfinished = std::mem::take(&mut *self.reader.unfinished.lock());
+        let table = self.table.read();
+        let paths = unfinished.keys().filter_map(|n| table.path(*n));
+        let paths: Vec<PathBuf> = paths.map(|path| self.properties.dir.join(path)).collect();
+        drop(table);
+        self.noted.lock().extend(paths);
+    }
+
     /// Adds files that are still broken to the list of faults, after that was begun anew.
     fn report_broken(&self) {
         let table = self.table.read();

@@ -274,6 +274,27 @@ fn a_watched_scan_does_not_wait_for_unfinished_mail() {
     assert_eq!((book.messages.len(), store.due_time()), (3, None));
 }
 
+/// A scan that can judge nothing leaves no file due, or the store would be scanned again and again. The next one that
+/// can reads the file without being told.
+#[test]
+fn nothing_is_due_while_the_store_cannot_be_read() {
+    let place = Place::new();
+    let store = place.store();
+    let mut book = Book::scanned(&store);
+    book.watched = true;
+    let whole = mail("a@x", "", "a");
+    place.put("new/1.h", whole.trim_end());
+    book.scan(&store, true);
+    assert!(book.messages.is_empty() && store.due_time().is_some());
+    std::fs::rename(place.path("box"), place.path("away")).unwrap();
+    book.scan(&store, true);
+    assert_eq!(store.due_time(), None);
+    std::fs::rename(place.path("away"), place.path("box")).unwrap();
+    place.put("new/1.h", &whole);
+    book.scan(&store, false);
+    assert_eq!(plain_id(&only(&book).id), "a@x");
+}
+
 #[test]
 fn copies_are_one_message_and_other_texts_are_others() {
     let place = Place::new();
