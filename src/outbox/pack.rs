@@ -26,6 +26,7 @@ use crate::model::locks::Mutex;
 use crate::model::{
     Draft, Message, SignatureState, Timestamp, plain_id, plain_thread_id, sanitize_line,
 };
+use crate::store::engine::files;
 use crate::store::{AnswerScheme, PrepareContext, Signer as _, Store, StoreError};
 
 /// The share of a draft that goes to one store.
@@ -346,9 +347,13 @@ impl DraftPacker {
                     }
                     return Some(record.message);
                 }
-                // It moved since the last scan.
+                // It moved since the last scan, or is just being rewritten.
                 Ok(_) | Err(StoreError::Moved) => {
-                    let _ = self.context.index.refresh_store(entry.store(), true);
+                    let refresh = |full| {
+                        let _ = self.context.index.refresh_store(entry.store(), full);
+                    };
+                    refresh(true);
+                    files::await_unfinished(store.as_ref(), || refresh(false));
                 }
                 Err(e) => {
                     tracing::warn!(error = %e, "the message that is answered cannot be read");

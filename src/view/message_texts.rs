@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use lru::LruCache;
 
@@ -18,11 +17,9 @@ use crate::model::{
     Message, ShownMessage, SignatureState, Timestamp, plain_thread_id, render_body, sanitize_line,
 };
 use crate::search::BodySource;
-use crate::store::engine::files::GRACE;
+use crate::store::engine::files;
 use crate::store::{Record, Store, StoreError};
 
-/// The interval between scans that wait for an unfinished file.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Number of messages that are read and rendered together.
 const TOGETHER: usize = 64;
 
@@ -189,11 +186,8 @@ impl MessageTexts {
             }
         };
         refresh(full);
-        let until = Instant::now() + GRACE;
-        let due_time = || self.index.stores().get(number)?.due_time();
-        while due_time().is_some() && Instant::now() < until {
-            std::thread::sleep(LOOK_EVERY);
-            refresh(false);
+        if let Some(store) = self.index.stores().get(number) {
+            files::await_unfinished(store.as_ref(), || refresh(false));
         }
     }
 

@@ -208,3 +208,19 @@ fn what_waits_for_a_locked_thread_is_sent_by_the_next_process() {
     let outbox = bed.open();
     assert_eq!((bodies(&bed), outbox.stuck_messages()), (vec!["late".to_owned()], vec![]));
 }
+
+/// An answer is given while the file of the answered message is being rewritten.
+#[test]
+fn an_answer_waits_for_the_details_of_a_message_that_is_being_rewritten() {
+    let bed = Bed::new();
+    bed.memory.receive(BOB, &[ME], "m1", 10, None);
+    let outbox = bed.open();
+    {
+        let mut folder = bed.memory.folder.lock();
+        folder.unreadable = [(0, (|| StoreError::Moved) as fn() -> StoreError)].into();
+        folder.unfinished = 5;
+    }
+    let reply = DraftTarget::Reply { store: "amp".into(), from: BOB.into(), id: "m1".into() };
+    send_as(&outbox, "m.reply", reply, "yes\n").unwrap();
+    assert_eq!(last(&bed).parent.as_deref(), Some("about m1"));
+}

@@ -94,6 +94,8 @@ pub struct Folder {
     pub refuses: Option<fn() -> StoreError>,
     /// The errors of the files that cannot be read.
     pub unreadable: BTreeMap<u32, fn() -> StoreError>,
+    /// The number of scans until the files that cannot be read are finished.
+    pub unfinished: usize,
     /// True if deliveries fail.
     pub stuck: bool,
     /// Drafts that were prepared, by id, until they are appended.
@@ -108,6 +110,14 @@ pub struct Folder {
 }
 
 impl Folder {
+    /// Counts a scan. After the last one that the unfinished files need, they can be read.
+    pub fn come_nearer_to_end(&mut self) {
+        if self.unfinished == 1 {
+            self.unreadable.clear();
+        }
+        self.unfinished = self.unfinished.saturating_sub(1);
+    }
+
     fn set(&mut self, source: u32, state: State) {
         self.versions += 1;
         self.files.insert(source, (self.versions, state));

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use super::Texts;
 use super::folder::{Folder, Letter, MarkBehavior, path_of};
@@ -148,8 +149,13 @@ impl Store for Memory {
         false
     }
 
+    fn due_time(&self) -> Option<Instant> {
+        (self.folder.lock().unfinished > 0).then(Instant::now)
+    }
+
     fn scan(&self, _full: bool, sink: &mut dyn ScanSink) -> Result<(), StoreError> {
         self.folder.lock().require_here()?;
+        self.folder.lock().come_nearer_to_end();
         let files = self.folder.lock().files.clone();
         let mut seen = self.seen.lock();
         let changed: BTreeSet<u32> = files

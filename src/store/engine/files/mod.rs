@@ -36,7 +36,7 @@ mod walk;
 mod watch;
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use self::copies::{FileCopies, IdLookup, hash_unmarked_files, other_copies};
 pub use self::folder::{OpenFolder, PlaceOutcome};
@@ -55,10 +55,12 @@ pub use self::walk::DirCache;
 use super::SourceStore;
 use super::sources::truncate_lines;
 use crate::model::locks::Mutex;
-use crate::store::{StoreError, StoreProperties};
+use crate::store::{Store, StoreError, StoreProperties};
 
 /// The time for which an unfinished file does not count.
 pub const GRACE: Duration = Duration::from_secs(1);
+/// The interval between examinations of an unfinished file.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// The number of faults that people are shown.
 const NAMED: usize = 20;
 
@@ -74,6 +76,16 @@ pub struct WholeFiles {
     qualifier_log: QualifierLog,
     /// The files that the last scan left unfinished, by number.
     unfinished: Mutex<HashMap<u32, UnfinishedFile>>,
+}
+
+/// Calls `scan` until no file of the store is unfinished, or for [`GRACE`]. A scan that a watcher follows waits for no
+/// file.
+pub fn await_unfinished(store: &dyn Store, mut scan: impl FnMut()) {
+    let until = Instant::now() + GRACE;
+    while store.due_time().is_some() && Instant::now() < until {
+        std::thread::sleep(LOOK_EVERY);
+        scan();
+    }
 }
 
 /// Returns the path of a name in a folder of a store.

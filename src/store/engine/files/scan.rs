@@ -6,7 +6,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::fs::FileType;
 
@@ -18,14 +18,12 @@ use super::open::StoreFile;
 use super::qualifier_log::QualifierLog;
 use super::table::{FileFlags, FileTable, stamp_hash};
 use super::walk::{DirCache, ScanWork};
-use super::{FileStore, GRACE};
+use super::{FileStore, GRACE, LOOK_EVERY};
 use crate::model::{name_encoding, sanitize_line};
 use crate::store::engine::sources::ScanMemory;
 use crate::store::fs::{self, Stamp};
 use crate::store::{FoundMessage, Rejection, ScanSink, StoreError, confined, parallel};
 
-/// The interval between examinations of an unfinished file.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Files that are read before their messages are reported.
 const CHUNK: usize = 128;
 /// Bytes that are read before that.
