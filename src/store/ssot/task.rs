@@ -91,8 +91,8 @@ pub(super) fn find_message_task<'a>(store: &Ssot, id: &'a str) -> Option<&'a str
     (message.id == id && is_trusted(store, &message, &bytes)).then_some(task)
 }
 
-/// Adds the tasks of the messages of other tasks that a review request names. Each id is looked up once: its file may be
-/// large, and many requests may name it.
+/// Adds the tasks of the messages of other tasks that a review request names. Each id is looked up once: its file may
+/// be large, and many requests may name it.
 fn look_up_foreign_references(store: &Ssot, message: &SsotMessage<'_>, tasks: &mut LookedUpTasks) {
     if message.kind != SsotMessageType::ReviewRequest {
         return;
