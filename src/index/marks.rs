@@ -25,7 +25,7 @@
 //! ```
 //!
 //! PASSED is a mark of msgfs, too, and counts as read, although nobody has read the message. My read position names the
-//! message only if the other reader's does. The entry has the flag READ_HERE without OWN; an orphan has
+//! message only if the other reader's does. The entry has the flag `READ_HERE` without `OWN`; an orphan has
 //! [`OwnMark::Passed`].
 //!
 //! A store that keeps marks on its messages gets each own mark that differs from its own:
