@@ -329,7 +329,7 @@ impl DraftPacker {
 
     /// Reads a message of the index. A message that cannot be read can still be answered.
     fn read_message(&self, ix: MsgIx) -> Option<Message> {
-        for _ in 0..2 {
+        for is_last in [false, true] {
             let (entry, id) = {
                 let tables = self.context.index.read();
                 let entry = *tables.messages.entry(ix);
@@ -348,6 +348,7 @@ impl DraftPacker {
                     return Some(record.message);
                 }
                 // It moved since the last scan, or is just being rewritten.
+                Ok(_) | Err(StoreError::Moved) if is_last => break,
                 Ok(_) | Err(StoreError::Moved) => {
                     let refresh = |full| {
                         let _ = self.context.index.refresh_store(entry.store(), full);

@@ -43,13 +43,16 @@ impl NextClaims {
 /// A file of a store: the numbers of both.
 type SourceNumber = (usize, u32);
 
+/// The number of messages of one file that one `.next` fails to read before it leaves the file alone.
+const FAILED_AT_MOST: u32 = 8;
+
 /// The messages that one `.next` looks for no longer.
 #[derive(Debug, Default)]
 struct PassedMessages {
     /// Messages that it tried.
     tried: HashSet<MsgIx>,
-    /// Files that could not be read.
-    sources: HashSet<SourceNumber>,
+    /// The number of messages that could not be read, for each file.
+    failed: HashMap<SourceNumber, u32>,
     /// Stores that cannot be read as a whole.
     stores: HashSet<usize>,
 }
@@ -58,7 +61,7 @@ impl PassedMessages {
     /// Returns true if a message of this file may still be tried.
     fn allows(&self, ix: MsgIx, source: SourceNumber) -> bool {
         !self.tried.contains(&ix)
-            && !self.sources.contains(&source)
+            && self.failed.get(&source).is_none_or(|failed| *failed < FAILED_AT_MOST)
             && !self.stores.contains(&source.0)
     }
 
@@ -197,7 +200,7 @@ impl WaitView {
                     Err(Error::NotFound | Error::Store(StoreError::Moved)) => {}
                     Err(e) => {
                         if matches!(e, Error::Store(StoreError::Io { .. })) {
-                            passed.sources.insert(source);
+                            *passed.failed.entry(source).or_default() += 1;
                         }
                         failure.get_or_insert(e);
                     }

@@ -13,8 +13,10 @@ use crate::store::engine::lines::append::{
     LogPath, UnsyncedLogs, append_line, append_once, has_final_newline,
 };
 use crate::store::fs::Stamp;
-use crate::store::{PrepareContext, PreparedRecord, StoreError, confined, fs};
+use crate::store::{PrepareContext, PreparedRecord, StoreError, confined};
 
+/// The length of a line, with its newline, at which the Go reader stops its whole scan (D16).
+const LONGEST_LINE: u64 = 16 << 20;
 /// The time without a change after which a log is not being written.
 const STILL: Duration = Duration::from_millis(300);
 
@@ -75,10 +77,11 @@ pub(super) fn prepare_records(
     if !files.is_empty() && longest > MAX_RECORD_WITH_FILES {
         return Err(files::too_large_error(longest));
     }
-    if all.iter().any(|record| record.bytes.len() > fs::MAX_RECORD) {
+    if longest >= LONGEST_LINE {
         return Err(StoreError::TooLarge(format!(
-            "the record would be longer than {} MiB, which no reader takes for a message",
-            fs::MAX_RECORD >> 20
+            "the message would take a line of {longest} bytes in the log, escapes included; a line must be shorter than \
+             {} MiB, for a reader of SAMP stops at such a line and shows nobody's mail",
+            LONGEST_LINE >> 20
         )));
     }
     Ok(all)

@@ -10,8 +10,8 @@ use crate::model::Timestamp;
 use crate::model::locks::Mutex;
 use crate::store::{StoreError, Watermark, atomic_file, fs};
 
-/// The largest size of a read position. No reader writes more.
-const LIMIT: u64 = 64 << 20;
+/// The largest size of my read position. No reader writes more. Its values take some thirty times the memory.
+const LIMIT: u64 = 4 << 20;
 /// The largest size of another reader's position that is read, which happens at each look. A thousand ids take 100 KiB.
 const PEER_LIMIT: u64 = 1 << 20;
 
@@ -22,8 +22,8 @@ fn position_path(dir: &Path, me: &str) -> PathBuf {
 /// A reader of my position. Each change in the folder asks for the position, which rarely changes.
 #[derive(Debug, Default)]
 pub(super) struct PositionReader {
-    /// The bytes of the file as they were last, and the position in them.
-    last: Mutex<Option<(Vec<u8>, Arc<Watermark>)>>,
+    /// The bytes of the file as they were last, and the position in them, unless they are garbage.
+    last: Mutex<Option<(Vec<u8>, Option<Arc<Watermark>>)>>,
 }
 
 impl PositionReader {
@@ -32,11 +32,11 @@ impl PositionReader {
         let bytes = load_bytes(dir, me).ok()?;
         let mut last = self.last.lock();
         match &*last {
-            Some((known, mark)) if *known == bytes => Some(Arc::clone(mark)),
+            Some((known, mark)) if *known == bytes => mark.clone(),
             _ => {
-                let mark = Arc::new(parse_watermark(&bytes)?);
-                *last = Some((bytes, Arc::clone(&mark)));
-                Some(mark)
+                let mark = parse_watermark(&bytes).map(Arc::new);
+                *last = Some((bytes, mark.clone()));
+                mark
             }
         }
     }

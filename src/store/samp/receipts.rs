@@ -68,7 +68,7 @@ impl PeerPosition {
     fn find_proof(&self, from: &str, id: &str, time: Timestamp, now: Timestamp) -> Receipt {
         // The file was written when the position was last moved.
         let moved = (time.secs() == self.mark.time.secs()).then_some(self.written);
-        if self.mark.ids.contains(id) || self.mark.ids.contains(&format!("{from}:{id}")) {
+        if self.mark.names(from, id) {
             return Receipt::of_state(DeliveryState::Read, moved);
         }
         let was_there = time <= self.written && self.written <= now;
@@ -154,6 +154,14 @@ mod tests {
             }
         }
         assert_eq!(proof(&at, "c", 50), None, "the record of another writer");
+        let forged = position(50, &["a", "zed:a"], 60);
+        assert_eq!(
+            proof(&forged, "a", 50),
+            None,
+            "another writer's record that claims the id of mine"
+        );
+        let both = position(50, &["a", "foo:a", "zed:a"], 60);
+        assert_eq!(proof(&both, "a", 50), Some(DeliveryState::Read));
     }
 
     #[test]

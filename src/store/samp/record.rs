@@ -296,10 +296,16 @@ fn parse_millis(value: Option<JsonValue<'_>>) -> Option<u16> {
     }
 }
 
+/// The longest text of a list of recipients that is read. Its names take some thirty times the memory.
+const RECIPIENTS_LIMIT: usize = 1 << 20;
+
 /// Returns the recipients, each once, in a list of aliases that contains this record's recipient and another one. Any
-/// other value is no list of recipients.
+/// other value, or a longer one than [`RECIPIENTS_LIMIT`], is no list of recipients.
 fn parse_recipients(value: Option<JsonValue<'_>>, to: &str) -> Vec<String> {
     let Some(JsonValue::Compound(list)) = value else { return Vec::new() };
+    if list.len() > RECIPIENTS_LIMIT {
+        return Vec::new();
+    }
     let mut list: Vec<String> = serde_json::from_str(list).unwrap_or_default();
     let mut known = HashSet::new();
     list.retain(|name| known.insert(name.clone()));

@@ -256,6 +256,21 @@ fn a_check_names_faults() {
     assert!(fault("\"size\": 4", "\"size\": 5").ends_with("another size or SHA-256"));
 }
 
+/// Escapes count, and the body alone may be far below the limit.
+#[test]
+fn a_line_that_stops_a_reader_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), "foo");
+    let signer = Key::new(1);
+    let with = PrepareContext::new(Timestamp::from_secs(1_700_000_000), &signer);
+    for (letter, is_refused) in [("x", false), ("\u{1b}", true)] {
+        let body = letter.repeat(3 << 20);
+        let draft = Draft { to: vec!["bob".to_owned()], body, ..Draft::default() };
+        let made = store.require_appender().unwrap().prepare_records(&draft, &with);
+        assert_eq!(matches!(made, Err(StoreError::TooLarge(_))), is_refused, "{letter:?}");
+    }
+}
+
 #[test]
 fn a_draft_with_files_makes_records_or_is_too_large() {
     let dir = tempfile::tempdir().unwrap();
