@@ -22,9 +22,11 @@ fn position_path(dir: &Path, me: &str) -> PathBuf {
 /// A reader of my position. Each change in the folder asks for the position, which rarely changes.
 #[derive(Debug, Default)]
 pub(super) struct PositionReader {
-    /// The bytes of the file as they were last, and the position in them, unless they are garbage.
-    last: Mutex<Option<(Vec<u8>, Option<Arc<Watermark>>)>>,
+    last: Mutex<Option<KnownPosition>>,
 }
+
+/// The bytes of the file as they were last, and the position in them, unless they are garbage.
+type KnownPosition = (Vec<u8>, Option<Arc<Watermark>>);
 
 impl PositionReader {
     /// Returns the position, if there is a file that holds one. Garbage counts as absent, as it does for the reference.
