@@ -361,14 +361,18 @@ mod tests {
         }
     }
 
+    fn open_search(bed: &Bed) -> SearchIndex {
+        let settings = SearchSettings { file: bed.dir.path().join("search"), may_write: false };
+        SearchIndex::new(Arc::new(bed.open()), Arc::new(SameBody), settings)
+    }
+
     /// S942: a message that came while the builder wrote is in memory only. It is missing again when the memory is
     /// dropped.
     #[test]
     fn a_message_that_only_the_memory_has_is_missing_without_it() {
         let bed = Bed::new();
         bed.put(1, message("bob", "a", 1));
-        let settings = SearchSettings { file: bed.dir.path().join("search"), may_write: false };
-        let search = SearchIndex::new(Arc::new(bed.open()), Arc::new(SameBody), settings);
+        let search = open_search(&bed);
         let mut state = SearchState::default();
         let missing = search.list_missing(&mut state);
         assert_eq!(missing.len(), 1);
@@ -383,8 +387,7 @@ mod tests {
     fn a_hit_that_would_be_found_again_keeps_the_file() {
         let bed = Bed::new();
         bed.put(1, message("bob", "a", 1));
-        let settings = SearchSettings { file: bed.dir.path().join("search"), may_write: false };
-        let search = SearchIndex::new(Arc::new(bed.open()), Arc::new(SameBody), settings);
+        let search = open_search(&bed);
         let ix = at(&search.index, "a");
         for (word, is_kept, false_hits) in [("text", true, 0), ("gone", false, 1)] {
             let query = word.parse().unwrap();

@@ -330,11 +330,7 @@ fn s1200_an_answer_with_a_number_is_mended_in_its_place() {
     samp::append(&bed.store, "foo", "bar", "A", "one", T0);
     samp::append(&bed.store, "baz", "bar", "B", "two", T0 + 1);
     let m = bed.mount("bar");
-    let last = || {
-        let status = m.cat("status.txt");
-        let line = status.lines().find_map(|l| l.strip_prefix("last refusal: "));
-        line.unwrap().split(' ').nth(1).map(str::to_owned)
-    };
+    let last = || m.last_refusal().split(' ').nth(1).map(str::to_owned);
     m.sh("printf '\\xff\\n' > threads/A/reply");
     soon("one is refused", || m.ls("outbox") == ["reply", "reply.error"]);
     m.sh("printf '\\xff\\n' > threads/B/reply");

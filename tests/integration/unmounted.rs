@@ -118,11 +118,7 @@ fn s352_garbage_is_not_told_by_every_command() {
 fn s353_the_last_refusal_has_a_time_and_goes() {
     let bed = Bed::new();
     let m = bed.mount("bar");
-    let last = || {
-        let status = m.cat("status.txt");
-        let line = status.lines().find_map(|l| l.strip_prefix("last refusal: "));
-        line.unwrap().to_owned()
-    };
+    let last = || m.last_refusal();
     assert_eq!(last(), "none");
     for (draft, ends) in [
         ("foo", "echo hi > outbox/foo"),

@@ -153,6 +153,17 @@ impl Bed {
         self.mount_by(c, dir, me)
     }
 
+    /// Mounts by a process that is root without the right to ignore permissions, as in a container.
+    pub(crate) fn mount_without_override(&self, me: &str) -> Mount {
+        let mut c = self.command("setpriv");
+        c.args([
+            "--bounding-set=-dac_override,-dac_read_search",
+            "--inh-caps=-dac_override,-dac_read_search",
+        ]);
+        c.arg(binary()).arg("mount").arg(self.path("m")).args(["--me", me]);
+        self.mount_by(c, &self.path("m"), me)
+    }
+
     /// Runs a mount command that should mount `dir` for `me`, and guards the result.
     #[track_caller]
     pub(crate) fn mount_by(&self, command: Command, dir: &Path, me: &str) -> Mount {
@@ -371,6 +382,14 @@ impl Mount {
     #[track_caller]
     pub(crate) fn cat(&self, file: &str) -> String {
         self.ok(&format!("cat -- {}", quote(Path::new(file))))
+    }
+
+    /// Returns what `status.txt` says of the last refusal.
+    #[track_caller]
+    pub(crate) fn last_refusal(&self) -> String {
+        let status = self.cat("status.txt");
+        let line = status.lines().find_map(|line| line.strip_prefix("last refusal: "));
+        line.unwrap().to_owned()
     }
 
     /// Returns the bytes of a file outside `inbox/`, read directly.
