@@ -65,6 +65,7 @@ use crate::model::locks::{Condvar, LockLevel, Mutex, RwLock, RwLockReadGuard};
 use crate::identity::Keyring;
 use crate::model::{MessageKey, PublicKey, Timestamp, Unsigned};
 use crate::store::append_log::{AppendLog, AppendSync, read_log};
+use crate::store::engine::files;
 use crate::store::{Store, StoreError, process};
 use apply::ScanApplier;
 use mark_log::{MarkChange, MarkCheckpoint, MarkFile};
@@ -329,6 +330,20 @@ impl Index {
             self.rejudge_unreviewed(number);
         }
         failure.map_or(Ok(()), Err)
+    }
+
+    /// Scans a store as [`Index::refresh_store`] does, and again until no file in it is unfinished: a message that is
+    /// looked for may be in it.
+    ///
+    /// # Errors
+    /// If the store as a whole could not be read the first time.
+    pub fn refresh_until_finished(&self, number: usize, full: bool) -> Result<(), IndexError> {
+        let first = self.refresh_store(number, full);
+        if let Some(store) = self.stores.get(number) {
+            // The failure of a store is kept, and the first one is returned.
+            files::await_unfinished(store.as_ref(), || _ = self.refresh_store(number, false));
+        }
+        first
     }
 
     /// Scans a store as [`Index::refresh_store`] does, if it has changes that no scan has read, or if its last

@@ -26,7 +26,6 @@ use crate::model::locks::Mutex;
 use crate::model::{
     Draft, Message, SignatureState, Timestamp, plain_id, plain_thread_id, sanitize_line,
 };
-use crate::store::engine::files;
 use crate::store::{AnswerScheme, PrepareContext, Signer as _, Store, StoreError};
 
 /// The share of a draft that goes to one store.
@@ -350,11 +349,7 @@ impl DraftPacker {
                 // It moved since the last scan, or is just being rewritten.
                 Ok(_) | Err(StoreError::Moved) if is_last => break,
                 Ok(_) | Err(StoreError::Moved) => {
-                    let refresh = |full| {
-                        let _ = self.context.index.refresh_store(entry.store(), full);
-                    };
-                    refresh(true);
-                    files::await_unfinished(store.as_ref(), || refresh(false));
+                    let _ = self.context.index.refresh_until_finished(entry.store(), true);
                 }
                 Err(e) => {
                     tracing::warn!(error = %e, "the message that is answered cannot be read");

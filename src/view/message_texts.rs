@@ -17,7 +17,6 @@ use crate::model::{
     Message, ShownMessage, SignatureState, Timestamp, plain_thread_id, render_body, sanitize_line,
 };
 use crate::search::BodySource;
-use crate::store::engine::files;
 use crate::store::{Record, Store, StoreError};
 
 /// Number of messages that are read and rendered together.
@@ -180,14 +179,8 @@ impl MessageTexts {
 
     /// Scans a store again, until no file in it is unfinished: the message may be in it. A failure is only logged.
     pub fn rescan_store(&self, number: usize, full: bool) {
-        let refresh = |full| {
-            if let Err(error) = self.index.refresh_store(number, full) {
-                tracing::warn!(%error, "the store cannot be read now");
-            }
-        };
-        refresh(full);
-        if let Some(store) = self.index.stores().get(number) {
-            files::await_unfinished(store.as_ref(), || refresh(false));
+        if let Err(error) = self.index.refresh_until_finished(number, full) {
+            tracing::warn!(%error, "the store cannot be read now");
         }
     }
 
