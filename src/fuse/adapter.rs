@@ -21,7 +21,7 @@ use super::walkers::FolderWalkers;
 use crate::view::reader::{ProcessIdentity, program_name, thread_group};
 use crate::view::{
     Attr, CachePolicy, Error, Listing, Node, NodeTrait, OpenFile, OpenRequest, PagePolicy,
-    ReaderProfile, Tree, may_mean_another,
+    ReaderProfile, Tree, is_answer_name, may_mean_another,
 };
 
 /// Generation of all inodes; no inode number is reused for another file.
@@ -201,7 +201,8 @@ impl FuseAdapter {
     /// Serves `unlink`.
     pub fn remove_entry(&self, req: &Request, parent: INodeNo, name: &OsStr) -> Result<(), Error> {
         let (parent, name) = (self.resolve_inode(parent)?, parse_entry_name(name)?);
-        let found = self.tree.lookup(&parent, name).ok();
+        // Other files need no second look-up.
+        let found = is_answer_name(name).then(|| self.tree.lookup(&parent, name).ok()).flatten();
         self.tree.writer().unlink(&parent, name)?;
         if let Some(answer) = found.filter(|node| node.has(NodeTrait::StaysWhenRemoved)) {
             self.removed_answers.record_removed(requesting_process(req), &answer);

@@ -87,6 +87,7 @@ pub use path::{FolderEntry, copy_path_to, list_path, remove_path, rename_path, w
 pub use reader::ReaderProfile;
 pub use receipts::{BellRecord, LastSent, SentReceipt};
 pub use recent_reads::{RecentRead, load_recent_reads};
+pub use replies::is_answer_name;
 pub use search::{BadQuery, SHOWN_HITS, search_report_path};
 pub use sent::format_receipts;
 pub use short_names::{UnknownId, may_mean_another};

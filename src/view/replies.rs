@@ -119,14 +119,18 @@ pub(super) fn find_draft(tree: &Tree, folder: FolderScope, name: &str) -> Option
     name_new_draft(tree, folder, name).filter(|draft| find_written(tree, draft).is_some())
 }
 
+/// Returns true if a file of this name may be the answer to a message.
+pub fn is_answer_name(name: &str) -> bool {
+    matches!(name.rsplit_once('.'), Some((_, "reply" | "reply-all")))
+}
+
 /// Finds the answer to a message, or to all its recipients, by its name.
 pub(super) fn find_answer(
     tree: &Tree,
     folder: FolderScope,
     name: &str,
 ) -> Result<Option<Node>, Error> {
-    let ending = name.rsplit_once('.').map(|(_, ending)| ending);
-    if !matches!(ending, Some("reply" | "reply-all")) {
+    if !is_answer_name(name) {
         return Ok(None);
     }
     let found = tree.find_message(folder, name)?;
