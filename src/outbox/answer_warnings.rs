@@ -14,7 +14,7 @@ use crate::index::{IndexTables, MsgIx};
 use crate::model::locks::Mutex;
 use crate::model::{plain_id, sanitize_line};
 use crate::store::Store;
-use crate::store::append_log::{self, AppendLog, AppendSync, AppendedLine};
+use crate::store::append_log::{self, AppendLog, AppendSync};
 
 /// The name of the log in the state folder.
 pub const ANSWER_WARNINGS_LOG: &str = "answer-warnings.jsonl";
@@ -75,7 +75,8 @@ impl FollowedAnswerWarnings {
         let mut read = self.read.lock();
         if read.log != log {
             let bytes = read_bytes(&self.path);
-            *read = FollowedTexts { texts: parse_texts(append_log::split_log(&bytes)), log };
+            let lines = append_log::split_log(&bytes).map(|line| line.text);
+            *read = FollowedTexts { texts: parse_texts(lines), log };
         }
         look(&read.texts)
     }
@@ -100,8 +101,8 @@ fn read_bytes(path: &Path) -> Vec<u8> {
 }
 
 /// Returns the warnings in lines of the log.
-fn parse_texts<'a>(lines: impl Iterator<Item = AppendedLine<'a>>) -> WarningTexts {
-    let warnings = lines.filter_map(|line| serde_json::from_slice(line.text).ok());
+fn parse_texts<'a>(lines: impl Iterator<Item = &'a [u8]>) -> WarningTexts {
+    let warnings = lines.filter_map(|line| serde_json::from_slice(line).ok());
     warnings.map(|AnswerWarning { store, id, text }| ((store, id), text)).collect()
 }
 
@@ -118,7 +119,7 @@ impl AnswerWarnings {
                 tracing::debug!(%error, "the log of warnings about answers cannot be shortened");
             }
         }
-        let texts = parse_texts(append_log::split_log(&bytes));
+        let texts = parse_texts(lines.iter().copied());
         Self { log: Mutex::new(log), texts: Mutex::new(texts) }
     }
 

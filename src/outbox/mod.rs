@@ -404,10 +404,13 @@ impl Outbox {
     /// Has one store do so. Returns false if it cannot.
     fn report_sent_to_store(&self, store: &dyn Store) -> bool {
         let spool = &self.context.spool;
+        let Some(upkeep) = store.facets().upkeep else {
+            spool.forget_sent(store.name());
+            return true;
+        };
         let sent = spool.list_sent(store.name());
         let messages: Vec<&PreparedRecord> = sent.iter().map(|parcel| &parcel.message).collect();
-        let upkeep = store.facets().upkeep;
-        let told = upkeep.map_or(Ok(()), |upkeep| upkeep.note_appended(&messages));
+        let told = upkeep.note_appended(&messages);
         told.inspect(|()| spool.forget_sent(store.name()))
             .inspect_err(|error| {
                 tracing::warn!(%error, "the list of sent messages cannot be saved; the messages \

@@ -101,18 +101,23 @@ impl Watermark {
     /// Returns true if this message counts as read.
     pub fn has_read(&self, time: Timestamp, from: &str, id: &str) -> bool {
         time.secs() < self.time.secs()
-            || self.ids.contains(&format!("{from}:{id}"))
-            || (time.secs() == self.time.secs() && self.names(from, id))
+            || self.names_in_full(from, id)
+            || (time.secs() == self.time.secs() && self.names_bare(id))
     }
 
     /// Returns true if the position names this message. A bare id that stands beside the form of another sender is the
     /// id of that sender's message.
     pub fn names(&self, from: &str, id: &str) -> bool {
-        let is_of_another = || {
-            let full = self.ids.iter().filter_map(|spelled| spelled.rsplit_once(':'));
-            full.into_iter().any(|(_, named)| named == id)
-        };
-        self.ids.contains(&format!("{from}:{id}")) || (self.ids.contains(id) && !is_of_another())
+        self.names_in_full(from, id) || self.names_bare(id)
+    }
+
+    fn names_in_full(&self, from: &str, id: &str) -> bool {
+        self.ids.contains(&format!("{from}:{id}"))
+    }
+
+    fn names_bare(&self, id: &str) -> bool {
+        let mut full = self.ids.iter().filter_map(|spelled| spelled.rsplit_once(':'));
+        self.ids.contains(id) && !full.any(|(_, named)| named == id)
     }
 }
 
