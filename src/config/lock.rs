@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::presence::MountedAddress;
 use crate::model::{Remedy, display_path};
-use crate::store::mounts::MountEntry;
+use crate::store::mounts::{self, MountEntry};
 use crate::store::{fs, process};
 
 /// The time for which a held lock is tried again, because an ending process may still hold it.
@@ -49,6 +49,11 @@ impl LockHolder {
     pub fn serves(&self, mount: &MountEntry) -> bool {
         self.mountpoint.as_ref() == Some(&mount.mountpoint)
             && self.device.as_ref() == Some(&mount.device)
+    }
+
+    /// Returns the holder's mount, if it is the topmost one at its path.
+    pub fn find_mount<'a>(&self, mounts: &'a [MountEntry]) -> Option<&'a MountEntry> {
+        mounts::find_mount(mounts, self.mountpoint.as_deref()?).filter(|mount| self.serves(mount))
     }
 
     /// Returns true if this mount may be the holder's. A msgfs of an earlier version notes no device, so only the path
@@ -150,12 +155,13 @@ impl StateLock {
         mountpoint: Option<&Path>,
         addresses: &[MountedAddress],
     ) -> Result<(), LockError> {
-        self.write(&serde_json::json!({
-            "pid": std::process::id(),
+        self.write(&LockHolder {
+            pid: Some(std::process::id()),
             // A path that is not UTF-8 is only shown to people from here, never used.
-            "mountpoint": mountpoint.map(Path::to_string_lossy),
-            "addresses": addresses,
-        }))
+            mountpoint: mountpoint.map(|dir| dir.to_string_lossy().into_owned().into()),
+            device: None,
+            addresses: addresses.to_vec(),
+        })
     }
 
     /// Adds the device of the mount to the holder. `None` takes it away, when the mount ends: the next mount may get
@@ -169,7 +175,7 @@ impl StateLock {
     }
 
     /// Writes a holder over the one before.
-    fn write(&self, holder: &impl Serialize) -> Result<(), LockError> {
+    fn write(&self, holder: &LockHolder) -> Result<(), LockError> {
         let io = |source| LockError::Io(self.path.clone(), source);
         let text = serde_json::to_string(holder).map_err(|e| io(e.into()))?;
         let text = format!("{text}\n");

@@ -436,8 +436,7 @@ fn render_bell_text(glance: &MailboxGlance, mail: &[UnreadMail], new: &[&UnreadM
 fn find_mountpoint(glance: &MailboxGlance) -> Option<PathBuf> {
     let holder = find_lock_holder(&glance.paths().state)?;
     let mounts = mountpoint::read_mounts().ok()?;
-    let mount = mountpoint::find_mount(&mounts, holder.mountpoint.as_deref()?)?;
-    holder.serves(mount).then(|| mount.mountpoint.clone())
+    holder.find_mount(&mounts).map(|mount| mount.mountpoint.clone())
 }
 
 /// Writes a line at once, or not at all as far as that can be helped.

@@ -13,7 +13,6 @@ mod socket;
 mod wire;
 
 use std::io::Write;
-use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -322,11 +321,9 @@ fn open_tree(
 /// Returns the state of a holder's mount. A mount of somebody else at its path does not count.
 fn find_mount_state(holder: &LockHolder) -> MountState {
     let mounts = mountpoint::read_mounts().unwrap_or_default();
-    let is_its = |dir: &&Path| {
-        mountpoint::find_mount(&mounts, dir).is_some_and(|mount| holder.serves(mount))
-    };
-    let seen = holder.mountpoint.as_deref().filter(is_its);
-    seen.and_then(|dir| mountpoint::mount_state(dir).ok()).unwrap_or(MountState::NotMounted)
+    let seen = holder.find_mount(&mounts);
+    let state = seen.and_then(|mount| mountpoint::mount_state(&mount.mountpoint).ok());
+    state.unwrap_or(MountState::NotMounted)
 }
 
 fn open_directly(
