@@ -473,7 +473,7 @@ impl SyncThread {
 impl Drop for SyncThread {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        self.index.wake_all();
+        self.index.change_signal().notify();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -510,7 +510,7 @@ fn run_sync_loop(index: &Index, stop: &AtomicBool) {
     loop {
         let idle = if unsaved { SAVE_EVERY } else { Duration::from_secs(24 * 3600) };
         let limit = again.unwrap_or(idle);
-        let now = index.wait_for_change(seen, Instant::now() + limit);
+        let now = index.change_signal().wait(seen, Instant::now() + limit);
         if stop.load(Ordering::Relaxed) {
             return;
         }

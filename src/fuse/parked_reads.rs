@@ -46,7 +46,7 @@ impl ParkedReadQueue {
         let until = (read.target != WaitTarget::Arrivals)
             .then(|| Instant::now() + self.tree.settings().wait_timeout);
         match self.queue.send((read, until)) {
-            Ok(()) => self.tree.index().wake_all(),
+            Ok(()) => self.tree.index().change_signal().notify(),
             Err(e) => e.into_inner().0.reply.error(Errno::EIO),
         }
     }
@@ -63,7 +63,7 @@ fn run(tree: &Tree, queue: &Receiver<(ParkedRead, Option<Instant>)>) {
             waiting.push(first);
         }
         // The count is read first, so a later change ends the wait below at once.
-        let seen = tree.index().change_count();
+        let seen = tree.index().change_signal().count();
         waiting.extend(queue.try_iter());
         let look = looked.elapsed() >= LOOK;
         if look {
@@ -77,7 +77,8 @@ fn run(tree: &Tree, queue: &Receiver<(ParkedRead, Option<Instant>)>) {
             let next = ends.min();
             let look_again = looked + LOOK;
             tree.index()
-                .wait_for_change(seen, next.map_or(look_again, |next| next.min(look_again)));
+                .change_signal()
+                .wait(seen, next.map_or(look_again, |next| next.min(look_again)));
         }
     }
 }

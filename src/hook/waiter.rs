@@ -145,11 +145,11 @@ impl Waiter<'_> {
     fn wait_until_quiet(&self, index: &Index) -> bool {
         let most = Instant::now() + GATHERS;
         loop {
-            let seen = index.change_count();
+            let seen = index.change_signal().count();
             if !self.sleep_until(most.min(Instant::now() + QUIET)) {
                 return false;
             }
-            if index.change_count() == seen || Instant::now() >= most {
+            if index.change_signal().count() == seen || Instant::now() >= most {
                 return true;
             }
         }
@@ -225,7 +225,7 @@ fn wait_for_mail(call: &HookCall, env: &Env, needed: &Waiter<'_>) -> Result<u8, 
     }
     let mut first = true;
     loop {
-        let seen = index.change_count();
+        let seen = index.change_signal().count();
         let mail: Vec<String> =
             list_unread_mail(mailbox.tree()).into_iter().map(|mail| mail.key).collect();
         let is_new = mail.iter().any(|key| !known.contains(key));
@@ -244,11 +244,11 @@ fn wait_for_mail(call: &HookCall, env: &Env, needed: &Waiter<'_>) -> Result<u8, 
         first = false;
         process::trim_heap();
         // New mail ends this wait at once.
-        while index.change_count() == seen {
+        while index.change_signal().count() == seen {
             if !needed.is_needed() {
                 return Ok(0);
             }
-            index.wait_for_change(seen, Instant::now() + TICK);
+            index.change_signal().wait(seen, Instant::now() + TICK);
         }
         if !needed.is_needed() {
             return Ok(0);

@@ -15,6 +15,7 @@
 //! - `mark_log`: the file of marks. `mark_save`: marks on their way to that file. `mark_sync`: their ways to and from
 //!   the stores and my other machines.
 //! - `snapshot`: the tables on disk. `column`, `intern`, `slots`, `source`: tables of plain values.
+//! - `change_signal`: the signal on which threads wait for a change.
 //! - `position`: positions in the tables. A position that leads nowhere panics with a sentence, and
 //!   `fuse::guard` answers EIO.
 //!
@@ -27,6 +28,7 @@
 
 mod agents;
 mod apply;
+mod change_signal;
 mod column;
 mod intern;
 mod mark_log;
@@ -45,6 +47,7 @@ mod trust;
 
 pub use agents::{Correspondent, StoreAddress};
 pub use apply::IndexChanges;
+pub use change_signal::ChangeSignal;
 pub use intern::{IDENTITY_MASK, stable_hash};
 pub use marks::{MailLabel, MarkTable, TRASHED};
 pub use messages::{IndexEntry, MessageTable, NameTable};
@@ -58,9 +61,8 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
-use crate::model::locks::{Condvar, LockLevel, Mutex, RwLock, RwLockReadGuard};
+use crate::model::locks::{LockLevel, Mutex, RwLock, RwLockReadGuard};
 
 use crate::identity::Keyring;
 use crate::model::{MessageKey, PublicKey, Timestamp, Unsigned};
@@ -113,8 +115,7 @@ pub struct Index {
     my_keys: RwLock<Vec<Option<PublicKey>>>,
     settings: IndexSettings,
     listeners: RwLock<Vec<ChangeListener>>,
-    /// The number of wake-ups so far.
-    wakeups: (Mutex<u64>, Condvar),
+    change_signal: ChangeSignal,
     /// True if marks changed since they were last written to the stores.
     has_untold_marks: AtomicBool,
     /// For each store, the reason why it cannot write marks, as long as it lasts.
@@ -171,7 +172,7 @@ impl Index {
             my_keys: RwLock::new(settings.my_keys.clone()),
             settings,
             listeners: RwLock::new(Vec::new()),
-            wakeups: (Mutex::new(0), Condvar::default()),
+            change_signal: ChangeSignal::default(),
             has_untold_marks: true.into(),
             mark_faults: (0..SourceId::STORES).map(|_| Mutex::default()).collect(),
             unsaved: bulk.into(),
@@ -320,7 +321,7 @@ impl Index {
             self.has_untold_marks.store(true, Ordering::Relaxed);
             // The thread that writes marks waits for changes, and there may be no visible one.
             if self.tables.write().marks.take_request() {
-                self.wake_all();
+                self.change_signal.notify();
             }
         }
         self.publish_changes(&changes);
@@ -437,7 +438,7 @@ impl Index {
         }
     }
 
-    /// Notifies listeners and wakes waiting threads.
+    /// Notifies listeners and waiting threads.
     fn publish_changes(&self, changes: &IndexChanges) {
         if changes.is_empty() {
             return;
@@ -447,24 +448,12 @@ impl Index {
         for listener in &listeners {
             listener(changes);
         }
-        self.wake_all();
+        self.change_signal.notify();
     }
 
-    /// Waits until something changed since `seen`, or until `deadline`. Returns the number to pass next time.
-    pub fn wait_for_change(&self, seen: u64, deadline: Instant) -> u64 {
-        let (woken, condvar) = &self.wakeups;
-        let mut now = woken.lock();
-        while *now == seen {
-            if condvar.wait_until(&mut now, deadline) {
-                break;
-            }
-        }
-        *now
-    }
-
-    /// Returns the number of wake-ups so far, for [`Index::wait_for_change`].
-    pub fn change_count(&self) -> u64 {
-        *self.wakeups.0.lock()
+    /// Returns the signal that is given after every change.
+    pub fn change_signal(&self) -> &ChangeSignal {
+        &self.change_signal
     }
 
     /// Returns the message's key.
@@ -524,12 +513,6 @@ impl Index {
         self.finish_marks();
         self.sync_marks();
         self.write_snapshot();
-    }
-
-    /// Wakes all waiting threads, even if nothing changed.
-    pub fn wake_all(&self) {
-        *self.wakeups.0.lock() += 1;
-        self.wakeups.1.notify_all();
     }
 }
 

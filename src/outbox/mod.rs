@@ -70,7 +70,8 @@ use folders::ComposeFolders;
 use pack::DraftPacker;
 use reservations::Reservations;
 use saved_drafts::SavedDrafts;
-use sender::{SendContext, SenderThread};
+use sender::SendContext;
+pub use sender::SenderThread;
 use spool::{Spool, SpoolParcel};
 use unlisted_notes::UnlistedNotes;
 
@@ -310,7 +311,10 @@ impl Outbox {
         settings: OutboxSettings,
     ) -> Result<Arc<Self>, OutboxError> {
         let outbox = Self::open_state(state, index, keys, settings, false)?;
-        outbox.report_sent_to_stores();
+        let stores = outbox.context.index.stores();
+        if stores.iter().all(|store| outbox.report_sent_to_store(store.as_ref())) {
+            outbox.context.trim_spool();
+        }
         outbox.recover_spool();
         for number in 0..outbox.context.index.stores().len() {
             outbox.handle_store_change(number);
@@ -368,7 +372,8 @@ impl Outbox {
         let tools =
             Arc::new(SendContext { index, spool, reservations: reserved, attachments, durability });
         let sender = if looks {
-            Ok(SenderThread::without_thread(pending.iter().map(|(n, _)| *n).collect()))
+            let waiting = pending.iter().map(|(n, _)| *n).collect();
+            Ok(SenderThread::without_thread(Arc::clone(&tools), waiting))
         } else {
             SenderThread::start(Arc::clone(&tools))
         };
@@ -393,15 +398,8 @@ impl Outbox {
         }))
     }
 
-    /// Has the stores record what earlier processes had sent and may not have recorded on disk.
-    fn report_sent_to_stores(&self) {
-        if self.context.index.stores().iter().all(|store| self.report_sent_to_store(store.as_ref()))
-        {
-            self.context.trim_spool();
-        }
-    }
-
-    /// Has one store do so. Returns false if it cannot.
+    /// Has a store record what earlier processes had sent and may not have recorded on disk. Returns false if it
+    /// cannot.
     fn report_sent_to_store(&self, store: &dyn Store) -> bool {
         let spool = &self.context.spool;
         let Some(upkeep) = store.facets().upkeep else {
@@ -440,27 +438,12 @@ impl Outbox {
             self.context.reservations.lock().insert_all(&parcels);
             self.sender.send(n, parcels, true);
         }
-        self.wait_until_appended(Duration::from_secs(10));
+        self.sender.wait_until_appended(Duration::from_secs(10));
     }
 
-    /// Waits at most `limit`, until every message whose `close` has returned is in its store and in the index.
-    pub fn wait_until_appended(&self, limit: Duration) {
-        self.sender.wait_until_appended(limit);
-    }
-
-    /// Returns the recipient and the reason of each message that could not be appended and is tried again.
-    pub fn stuck_messages(&self) -> Vec<(String, String)> {
-        self.sender.stuck_messages()
-    }
-
-    /// Returns true if [`Outbox::pending_messages`] may have something to return.
-    pub fn has_pending(&self) -> bool {
-        self.sender.has_pending()
-    }
-
-    /// Returns the messages whose `close` has returned and that some recipient still lacks, oldest first.
-    pub fn pending_messages(&self) -> Vec<PendingMessage> {
-        self.sender.pending_messages(&self.context.spool)
+    /// Returns the thread that appends messages whose `close` has returned.
+    pub fn sender(&self) -> &SenderThread {
+        &self.sender
     }
 
     /// Handles a change of a store: messages that wait in it are delivered if they can be now, and lines that others
@@ -510,7 +493,7 @@ impl Outbox {
             self.composer().send_folder(&folder);
         }
         self.composer().wait_for_folders(Duration::from_secs(5));
-        self.wait_until_appended(Duration::from_secs(5));
+        self.sender.wait_until_appended(Duration::from_secs(5));
         self.sender.stop();
         self.saved_drafts.lock().save_unsaved();
     }

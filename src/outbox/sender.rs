@@ -124,32 +124,33 @@ struct SenderShared {
 }
 
 /// A handle to the thread.
-pub(super) struct SenderThread {
+pub struct SenderThread {
+    context: Arc<SendContext>,
     shared: Arc<SenderShared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl SenderThread {
     /// Starts the thread.
-    pub fn start(tools: Arc<SendContext>) -> io::Result<Self> {
+    pub(super) fn start(context: Arc<SendContext>) -> io::Result<Self> {
         let shared = Arc::<SenderShared>::default();
-        let worker = SendWorker { context: tools, shared: Arc::clone(&shared) };
+        let worker = SendWorker { context: Arc::clone(&context), shared: Arc::clone(&shared) };
         let thread =
             std::thread::Builder::new().name("msgfs-send".into()).spawn(move || worker.run())?;
-        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
+        Ok(Self { context, shared, thread: Mutex::new(Some(thread)) })
     }
 
     /// Returns a handle without a thread, which sends nothing. These entries of the spool wait for another process.
-    pub fn without_thread(waiting: BTreeSet<u64>) -> Self {
+    pub(super) fn without_thread(context: Arc<SendContext>, waiting: BTreeSet<u64>) -> Self {
         let shared = Arc::<SenderShared>::default();
         let mut under = shared.state.lock();
         (under.stopped, under.handed) = (true, waiting);
         drop(under);
-        Self { shared, thread: Mutex::default() }
+        Self { context, shared, thread: Mutex::default() }
     }
 
     /// Hands accepted parcels to the thread. `doubtful` is true if an earlier process may have sent them.
-    pub fn send(&self, n: u64, parcels: Vec<SpoolParcel>, doubtful: bool) {
+    pub(super) fn send(&self, n: u64, parcels: Vec<SpoolParcel>, doubtful: bool) {
         let mut under = self.shared.state.lock();
         under.handed.insert(n);
         if under.stopped {
@@ -162,7 +163,7 @@ impl SenderThread {
     }
 
     /// Has a store deliver what waits in it. A second request before it begins changes nothing.
-    pub fn request_delivery(&self, number: usize) {
+    pub(super) fn request_delivery(&self, number: usize) {
         let mut under = self.shared.state.lock();
         // After a stop, the next process begins with the delivery.
         if !under.stopped && under.delivery_requested.insert(number) {
@@ -173,7 +174,7 @@ impl SenderThread {
     }
 
     /// Has the thread try again everything that it could not append.
-    pub fn retry_failed(&self) {
+    pub(super) fn retry_failed(&self) {
         let mut under = self.shared.state.lock();
         if !under.stopped {
             under.commands.push(SenderCommand::RetryFailed);
@@ -182,15 +183,15 @@ impl SenderThread {
         }
     }
 
-    pub fn note_refused(&self, draft: u64, until: Instant) {
+    pub(super) fn note_refused(&self, draft: u64, until: Instant) {
         self.shared.state.lock().refused.insert(draft, until);
     }
 
-    pub fn note_closing(&self, draft: u64, until: Instant) {
+    pub(super) fn note_closing(&self, draft: u64, until: Instant) {
         self.shared.state.lock().closing.insert(draft, until);
     }
 
-    pub fn note_released(&self, draft: u64) {
+    pub(super) fn note_released(&self, draft: u64) {
         let mut under = self.shared.state.lock();
         under.closing.remove(&draft);
         under.refused.remove(&draft);
@@ -200,7 +201,7 @@ impl SenderThread {
 
     /// Returns true if others see the draft as sent: it was flushed a moment ago, or is released within the time that
     /// a release can take.
-    pub fn is_leaving(&self, draft: u64) -> bool {
+    pub(super) fn is_leaving(&self, draft: u64) -> bool {
         let SenderShared { state: under, progress: changed, .. } = &*self.shared;
         let mut under = under.lock();
         let Some(until) = under.closing.get(&draft).copied() else { return false };
@@ -215,7 +216,8 @@ impl SenderThread {
         true
     }
 
-    /// Waits until what is under way now is finished. It does not wait for work that others begin meanwhile.
+    /// Waits at most `limit`, until every message whose `close` has returned is in its store and in the index. It does
+    /// not wait for work that others begin meanwhile.
     pub fn wait_until_appended(&self, limit: Duration) {
         let deadline = Instant::now() + limit;
         let SenderShared { state: under, progress: changed, .. } = &*self.shared;
@@ -240,17 +242,18 @@ impl SenderThread {
         while under.done < last && !changed.wait_until(&mut under, deadline) {}
     }
 
+    /// Returns the recipient and the reason of each message that could not be appended and is tried again.
     pub fn stuck_messages(&self) -> Vec<(String, String)> {
         self.shared.state.lock().stuck.values().map(|stuck| stuck.summary.clone()).collect()
     }
 
-    /// Returns true if some job is not appended whole, or perhaps not on disk.
+    /// Returns true if [`Self::pending_messages`] may have something to return.
     pub fn has_pending(&self) -> bool {
         !self.shared.state.lock().handed.is_empty()
     }
 
-    /// Returns the messages of jobs that are not appended whole, or perhaps not on disk, oldest first.
-    pub fn pending_messages(&self, spool: &Spool) -> Vec<PendingMessage> {
+    /// Returns the messages whose `close` has returned and that some recipient still lacks, oldest first.
+    pub fn pending_messages(&self) -> Vec<PendingMessage> {
         let (handed, stuck) = {
             let under = self.shared.state.lock();
             if under.handed.is_empty() {
@@ -260,21 +263,23 @@ impl SenderThread {
         };
         let of = |n: u64| {
             let stuck = stuck.get(&n);
-            spool.get(n).into_iter().map(move |SpoolParcel { store, message, .. }| {
-                let stuck = stuck.filter(|stuck| stuck.ids.contains(&message.id));
-                let waits = stuck.map(|stuck| (stuck.summary.1.clone(), stuck.since));
-                PendingMessage { store, message, waits }
-            })
+            self.context.spool.get(n).into_iter().map(
+                move |SpoolParcel { store, message, .. }| {
+                    let stuck = stuck.filter(|stuck| stuck.ids.contains(&message.id));
+                    let waits = stuck.map(|stuck| (stuck.summary.1.clone(), stuck.since));
+                    PendingMessage { store, message, waits }
+                },
+            )
         };
         handed.into_iter().flat_map(of).collect()
     }
 
     /// Returns the numbers of stores that could not deliver, each with the reason.
-    pub fn undelivered_stores(&self) -> Vec<(usize, String)> {
+    pub(super) fn undelivered_stores(&self) -> Vec<(usize, String)> {
         self.shared.state.lock().undelivered.iter().map(|(n, why)| (*n, why.clone())).collect()
     }
 
-    pub fn stop(&self) {
+    pub(super) fn stop(&self) {
         self.shared.state.lock().stopped = true;
         self.shared.work_ready.notify_all();
         if let Some(thread) = self.thread.lock().take() {

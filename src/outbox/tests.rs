@@ -105,7 +105,7 @@ fn send_as(
     let written = outbox.write(id, Some(0), text.as_bytes());
     let closed = written.and_then(|()| outbox.flush(id, true));
     outbox.release(id);
-    outbox.wait_until_appended(Duration::from_secs(5));
+    outbox.sender().wait_until_appended(Duration::from_secs(5));
     closed
 }
 
@@ -230,7 +230,7 @@ fn a_retry_does_not_need_the_files_again() {
     outbox.write(id, None, text.as_bytes()).unwrap();
     outbox.release(id);
     outbox.rename_draft(&of(".x"), &of(BOB), true).unwrap();
-    outbox.wait_until_appended(Duration::from_secs(5));
+    outbox.sender().wait_until_appended(Duration::from_secs(5));
     assert_eq!(bed.memory.sent().len(), 1);
 }
 
@@ -348,7 +348,7 @@ fn files_go_along_and_their_copies_go_when_it_is_sent() {
     assert_eq!(bed.copies(), 1);
     std::fs::remove_file(&a).unwrap();
     assert!(outbox.release(id));
-    outbox.wait_until_appended(Duration::from_secs(5));
+    outbox.sender().wait_until_appended(Duration::from_secs(5));
     let letter = last(&bed);
     assert_eq!(letter.files, [b"the plan, again".to_vec(), Vec::new()]);
     let names: Vec<&str> = letter.message.attachments.iter().map(|a| a.name.as_str()).collect();
@@ -423,7 +423,7 @@ fn what_a_close_refused_is_sent_only_when_it_is_tried_again() {
         let id = start();
         outbox.flush(id, true).unwrap_err();
         assert!(!outbox.release(id) && outbox.find_entry(&format!("{BOB}.error")).is_some());
-        outbox.wait_until_appended(Duration::from_secs(5));
+        outbox.sender().wait_until_appended(Duration::from_secs(5));
         assert_eq!(bed.memory.sent().len(), sent);
         outbox.rename_draft(&of(BOB), &of(&format!("{BOB}.txt")), true).unwrap();
         let id = start();
@@ -433,7 +433,7 @@ fn what_a_close_refused_is_sent_only_when_it_is_tried_again() {
         let id = start();
         outbox.rename_draft(&of(BOB), &of(&format!("{BOB}.txt")), true).unwrap();
         assert!(outbox.release(id));
-        outbox.wait_until_appended(Duration::from_secs(5));
+        outbox.sender().wait_until_appended(Duration::from_secs(5));
         assert_eq!(bed.memory.sent().len(), sent + 3);
         assert!(outbox.list_entries().is_empty(), "{:?}", outbox.list_entries());
     }
@@ -452,14 +452,14 @@ fn a_writer_that_was_killed_has_sent_nothing() {
     outbox.write(id, None, b"and half\n").unwrap();
     outbox.flush(id, true).unwrap();
     assert!(outbox.release(id));
-    outbox.wait_until_appended(Duration::from_secs(5));
+    outbox.sender().wait_until_appended(Duration::from_secs(5));
     let id = outbox.start_draft(BOB, DraftTarget::Outbox, true).unwrap();
     outbox.write(id, None, b"half").unwrap();
     outbox.flush(id, true).unwrap();
     outbox.refuse_interrupted(id, 15);
     assert!(outbox.context.spool.pending().is_empty(), "the next process must not send it either");
     assert!(!outbox.release(id));
-    outbox.wait_until_appended(Duration::from_secs(5));
+    outbox.sender().wait_until_appended(Duration::from_secs(5));
     let why = outbox.read_text(&format!("{BOB}.error"), &DraftTarget::Outbox).unwrap();
     let why = String::from_utf8_lossy(&why).into_owned();
     assert!(why.contains("signal 15") && why.contains(&format!("mv outbox/{BOB} ")), "{why}");
@@ -475,7 +475,7 @@ fn a_writer_that_was_killed_has_sent_nothing() {
     assert_eq!(bed.memory.sent().len(), 1, "neither does the next process send it");
     assert_eq!(last(&bed).message.body, "half and half");
     outbox.rename_draft(&of(BOB), &of(&format!("{BOB}.txt")), true).unwrap();
-    outbox.wait_until_appended(Duration::from_secs(5));
+    outbox.sender().wait_until_appended(Duration::from_secs(5));
     assert_eq!(last(&bed).message.body, "half");
 }
 
@@ -559,7 +559,7 @@ fn what_was_accepted_is_appended_again_where_that_does_no_harm() {
     let before = bed.memory.folder.lock().appends;
     let outbox = bed.open();
     assert_eq!(bed.memory.folder.lock().appends, before + 1);
-    assert_eq!((bed.memory.sent().len(), outbox.stuck_messages().len()), (1, 0));
+    assert_eq!((bed.memory.sent().len(), outbox.sender().stuck_messages().len()), (1, 0));
     assert_eq!(outbox.context.spool.pending(), []);
 }
 
@@ -570,12 +570,15 @@ fn what_a_store_will_not_have_waits_and_says_why() {
     let path = bed.file("f", b"x");
     bed.memory.folder.lock().refuses = Some(|| StoreError::Refused("bob refuses me".into()));
     send(&outbox, BOB, &format!("Attach: {path}\n\nhi\n")).unwrap();
-    assert_eq!(outbox.stuck_messages(), [(BOB.to_owned(), "bob refuses me".to_owned())]);
+    assert_eq!(outbox.sender().stuck_messages(), [(BOB.to_owned(), "bob refuses me".to_owned())]);
     assert_eq!(bed.copies(), 1);
     outbox.close();
     bed.memory.folder.lock().refuses = None;
     let outbox = bed.open();
-    assert_eq!((outbox.stuck_messages(), bed.memory.sent().len(), bed.copies()), (vec![], 1, 0));
+    assert_eq!(
+        (outbox.sender().stuck_messages(), bed.memory.sent().len(), bed.copies()),
+        (vec![], 1, 0)
+    );
 }
 
 #[test]

@@ -166,7 +166,7 @@ impl SearchIndex {
 fn run_builder(search: &Weak<SearchIndex>, index: &Index) {
     let mut is_first = true;
     loop {
-        let seen = index.change_count();
+        let seen = index.change_signal().count();
         {
             let Some(search) = search.upgrade() else { return };
             let must_stop = search.must_stop();
@@ -188,7 +188,7 @@ fn run_builder(search: &Weak<SearchIndex>, index: &Index) {
             // Somebody waits for the first index, and for nothing later.
             let _ = setpriority_process(Some(gettid()), LOWEST);
         }
-        index.wait_for_change(seen, Instant::now() + SLEEP);
+        index.change_signal().wait(seen, Instant::now() + SLEEP);
         let until = Instant::now() + PAUSE;
         while Instant::now() < until {
             let Some(search) = search.upgrade() else { return };

@@ -273,7 +273,7 @@ impl SearchIndex {
     /// write it when this returns.
     pub fn stop(&self) {
         self.is_closing.store(true, Ordering::Relaxed);
-        self.index.wake_all();
+        self.index.change_signal().notify();
         let thread = self.thread.lock().take();
         if let Some(thread) = thread {
             let _ = thread.join();
@@ -286,7 +286,7 @@ impl SearchIndex {
     fn wait_for_builder(&self, is_over: &dyn Fn() -> bool) -> Result<(), SearchError> {
         let before = *self.runs.0.lock();
         self.is_wanted.store(true, Ordering::Relaxed);
-        self.index.wake_all();
+        self.index.change_signal().notify();
         loop {
             {
                 let mut runs = self.runs.0.lock();
@@ -305,7 +305,7 @@ impl SearchIndex {
 impl Drop for SearchIndex {
     fn drop(&mut self) {
         self.is_closing.store(true, Ordering::Relaxed);
-        self.index.wake_all();
+        self.index.change_signal().notify();
     }
 }
 

@@ -334,7 +334,7 @@ impl Tree {
     /// Waits until the messages that were just sent are in their stores.
     fn settle_sent_messages(&self) {
         if let Some(outbox) = &self.outbox {
-            outbox.wait_until_appended(SETTLE);
+            outbox.sender().wait_until_appended(SETTLE);
         }
     }
 

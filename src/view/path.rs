@@ -114,7 +114,7 @@ pub fn rename_path(tree: &Tree, from: &str, to: &str) -> Result<(), Error> {
     tree.lookup(&parent, name)?;
     let (new_parent, new_name) = split_path(tree, to)?;
     tree.writer().rename(&parent, name, &new_parent, new_name, true)?;
-    tree.writable_outbox()?.wait_until_appended(SENT);
+    tree.writable_outbox()?.sender().wait_until_appended(SENT);
     Ok(())
 }
 
@@ -142,7 +142,7 @@ pub fn write_path(tree: &Tree, path: &str, text: &[u8]) -> Result<(), Error> {
     if matches!(file, OpenFile::Draft { .. }) {
         let outbox = tree.writable_outbox()?;
         outbox.composer().wait_for_folders(SENT);
-        outbox.wait_until_appended(SENT);
+        outbox.sender().wait_until_appended(SENT);
     }
     Ok(())
 }

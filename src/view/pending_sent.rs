@@ -109,7 +109,7 @@ impl PendingSent {
 
     /// Returns the messages that the outbox still has.
     pub fn held_messages(&self) -> Vec<PendingMessage> {
-        self.outbox.as_ref().map(|outbox| outbox.pending_messages()).unwrap_or_default()
+        self.outbox.as_ref().map(|outbox| outbox.sender().pending_messages()).unwrap_or_default()
     }
 
     /// Returns the messages that were accepted and are not in their stores yet, oldest first.
@@ -152,7 +152,7 @@ impl PendingSent {
 
     /// Returns true if the outbox may have messages that their stores do not have yet.
     pub fn has_held(&self) -> bool {
-        self.outbox.as_ref().is_some_and(|outbox| outbox.has_pending())
+        self.outbox.as_ref().is_some_and(|outbox| outbox.sender().has_pending())
     }
 
     /// Returns the messages that are not in their stores yet, oldest first, each with its text.

@@ -292,7 +292,7 @@ fn collect_notes(tree: &Tree, own_key: Option<String>) -> Vec<String> {
     out.extend(tree.index.keyring().fault());
     out.extend(tree.index.unsaved_marks_fault());
     if let Some(outbox) = &tree.outbox {
-        for (to, why) in outbox.stuck_messages() {
+        for (to, why) in outbox.sender().stuck_messages() {
             out.push(format!("a message to {to} waits, and msgfs tries again to send it: {why}"));
         }
         out.extend(outbox.list_faults());

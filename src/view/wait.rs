@@ -257,7 +257,7 @@ impl WaitView {
             handed.read.insert(ix);
         }
         drop(handed);
-        tree.index.wake_all();
+        tree.index.change_signal().notify();
     }
 
     /// Lets `.next` and `.answer` hand out a message again that is unread again.
@@ -454,13 +454,13 @@ pub(super) fn wait_until<E>(
 ) -> Result<bool, E> {
     let deadline = Instant::now() + timeout;
     loop {
-        let seen = tree.index.change_count();
+        let seen = tree.index.change_signal().count();
         let found = found()?;
         let gathers = gathering_end().filter(|_| !found);
         if found || gathers.is_none() && Instant::now() >= deadline {
             return Ok(found);
         }
-        tree.index.wait_for_change(seen, gathers.unwrap_or(deadline));
+        tree.index.change_signal().wait(seen, gathers.unwrap_or(deadline));
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) fn write_body(
 
 pub(super) fn sent_folders(outbox: &Arc<Outbox>) {
     outbox.composer().wait_for_folders(Duration::from_secs(20));
-    outbox.wait_until_appended(Duration::from_secs(5));
+    outbox.sender().wait_until_appended(Duration::from_secs(5));
 }
 
 #[test]

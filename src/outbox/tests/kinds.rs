@@ -44,7 +44,7 @@ fn a_whole_message_says_itself_whom_it_is_for() {
     }
     outbox.flush(id, true).unwrap();
     assert!(outbox.release(id));
-    outbox.wait_until_appended(Duration::from_secs(5));
+    outbox.sender().wait_until_appended(Duration::from_secs(5));
     assert_eq!((bed.memory.sent().len(), bed.samp_log().as_str()), (2, ""));
     // Headers beat the text; another store takes no such text whole; a text in no store's form is an ordinary text.
     send(&outbox, "x", &format!("To: {BOB}\n\n{{\"to\": \"{DAN}\"}}\n")).unwrap();
@@ -186,12 +186,12 @@ fn a_locked_thread_delays_nobody_else_and_keeps_its_order() {
     to("t", "second");
     to("u", "other");
     assert_eq!(bodies(&bed), ["other"]);
-    let stuck = outbox.stuck_messages();
+    let stuck = outbox.sender().stuck_messages();
     assert_eq!(stuck.len(), 2);
     assert!(stuck.iter().all(|(to, why)| to == BOB && why == "thread t is locked"), "{stuck:?}");
     let begin = Instant::now();
     bed.memory.folder.lock().locked.clear();
-    wait_until("it is tried again", || outbox.stuck_messages().is_empty());
+    wait_until("it is tried again", || outbox.sender().stuck_messages().is_empty());
     assert!(begin.elapsed() < Duration::from_secs(2), "in a moment, and not when others are");
     assert_eq!(bodies(&bed), ["other", "first", "second"]);
 }
@@ -206,7 +206,7 @@ fn what_waits_for_a_locked_thread_is_sent_by_the_next_process() {
     assert_eq!(bodies(&bed), [""; 0]);
     bed.memory.folder.lock().locked.clear();
     let outbox = bed.open();
-    assert_eq!((bodies(&bed), outbox.stuck_messages()), (vec!["late".to_owned()], vec![]));
+    assert_eq!((bodies(&bed), outbox.sender().stuck_messages()), (vec!["late".to_owned()], vec![]));
 }
 
 /// An answer is given while the file of the answered message is being rewritten.

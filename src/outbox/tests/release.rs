@@ -37,7 +37,7 @@ fn a_draft_that_is_removed_while_it_is_open_is_sent_by_no_later_process() {
     outbox.write(id, Some(0), b"not yet\n").unwrap();
     outbox.flush(id, true).unwrap();
     outbox.remove(BOB, &DraftTarget::Outbox).unwrap();
-    bed.open().wait_until_appended(Duration::from_secs(5));
+    bed.open().sender().wait_until_appended(Duration::from_secs(5));
     assert!(bed.memory.sent().is_empty());
 }
 
@@ -56,7 +56,7 @@ fn a_listing_waits_for_the_release_after_a_close_without_new_text() {
             std::thread::sleep(CLOSING / 4);
             outbox.release(id);
         });
-        outbox.wait_until_appended(Duration::from_secs(5));
+        outbox.sender().wait_until_appended(Duration::from_secs(5));
         assert_eq!(bed.memory.sent().len(), 1);
     });
 }

@@ -12,14 +12,14 @@ fn a_key_in_the_spool_is_known_to_the_next_process() {
     outbox.close();
     let outbox = bed.open();
     send(&outbox, BOB, &draft("hi")).unwrap();
-    assert_eq!(outbox.pending_messages().len(), 1);
+    assert_eq!(outbox.sender().pending_messages().len(), 1);
     let text = refused(&outbox, BOB, &draft("other"));
     assert!(text.contains("was used for another text"), "{text}");
     outbox.close();
     bed.memory.folder.lock().refuses = None;
     let outbox = bed.open();
     send(&outbox, BOB, &draft("hi")).unwrap();
-    assert_eq!((outbox.stuck_messages(), bed.memory.sent().len()), (vec![], 1));
+    assert_eq!((outbox.sender().stuck_messages(), bed.memory.sent().len()), (vec![], 1));
 }
 
 #[test]
