@@ -1,5 +1,6 @@
 //! Letters in the form in which links write them for the mailbox.
 
+use std::collections::HashSet;
 use std::io;
 use std::path::PathBuf;
 
@@ -8,6 +9,11 @@ use crate::model::{sanitize_line, shorten_name};
 use crate::store::InboundMail;
 use crate::store::agentazall::names::{self, MAX_NAME};
 use crate::store::agentazall::{block, text};
+
+/// The limit on the number of attachments of a letter that a link brought.
+pub const MAX_PARTS: usize = 100;
+/// The line in a letter that has more attachments.
+pub const PARTS_LEFT_OUT: &str = "\n[Left out: all attachments after the 100th.]\n";
 
 /// Renders a letter of these header lines and this text. Foreign text cannot begin a header line.
 pub fn render_letter(lines: &[(&str, String)], body: &str) -> Vec<u8> {
@@ -73,9 +79,13 @@ pub fn make_usable_name(name: &str, n: usize, taken: &[(String, PathBuf)]) -> St
     let name = shorten_name(name.trim().trim_start_matches('.'), MAX_NAME);
     let name =
         if names::is_attachment_name(&name) { name } else { format!("attachment{}.bin", n + 1) };
-    let is_taken = |name: &String| taken.iter().any(|(other, _)| other == name);
-    let mut candidates = (2..).map(|k| format!("{}~{k}", shorten_name(&name, MAX_NAME - 10)));
-    if is_taken(&name) { candidates.find(|name| !is_taken(name)).unwrap_or(name) } else { name }
+    let taken: HashSet<&str> = taken.iter().map(|(other, _)| other.as_str()).collect();
+    if !taken.contains(name.as_str()) {
+        return name;
+    }
+    let short = shorten_name(&name, MAX_NAME - 10);
+    let mut candidates = (2..).map(|k| format!("{short}~{k}"));
+    candidates.find(|name| !taken.contains(name.as_str())).unwrap_or(name)
 }
 
 #[cfg(test)]

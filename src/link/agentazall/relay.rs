@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-use super::letter::{self, make_usable_name};
+use super::letter::{self, MAX_PARTS, PARTS_LEFT_OUT, make_usable_name};
 use crate::link::engine::{EngineSettings, ExchangeOutcome, FetchedItem, LinkEngine, LinkSession};
 use crate::link::http::{HttpAnswer, HttpClient, HttpError};
 use crate::link::{disk_space, job, json_lists, secret};
@@ -125,7 +125,7 @@ impl LinkEngine for RelayEngine {
     }
 
     fn unpack_items(&self, raw: &Path) -> Vec<io::Result<FetchedItem>> {
-        let bytes = match fs::empty_if_absent(std::fs::read(raw.join(ANSWER))) {
+        let bytes = match read_fetched(raw) {
             Ok(bytes) => bytes,
             Err(e) => return vec![Err(e)],
         };
@@ -156,7 +156,10 @@ impl LinkEngine for RelayEngine {
     }
 
     fn has_fetched(&self, raw: &Path) -> bool {
-        !self.unpack_items(raw).is_empty()
+        // An answer that cannot be read is not gone.
+        read_fetched(raw).map_or(true, |bytes| {
+            split_messages(&String::from_utf8_lossy(&bytes)).is_some_and(|all| !all.is_empty())
+        })
     }
 
     fn check_connection(&self) -> Vec<String> {
@@ -266,6 +269,11 @@ fn describe_refusal(answer: &HttpAnswer) -> String {
     }
 }
 
+/// Reads what a fetch wrote to a folder.
+fn read_fetched(raw: &Path) -> io::Result<Vec<u8>> {
+    fs::empty_if_absent(std::fs::read(raw.join(ANSWER)))
+}
+
 /// Returns true if a file holds an answer with a list of messages.
 fn is_message_list(path: &Path) -> bool {
     std::fs::read(path)
@@ -307,8 +315,8 @@ impl RelayEngine {
             Value::String(text) => text,
             other => other.to_string(),
         };
-        let (subject, body, attachments) = parse_payload(&payload);
-        let parts = write_attachments(&attachments, folder)?;
+        let (subject, mut body, attachments) = parse_payload(&payload);
+        let parts = write_attachments(&attachments, folder, &mut body)?;
         let id = if given.is_empty() { hashed.clone() } else { given.clone() };
         let lines = vec![
             ("From", get("from").to_owned()),
@@ -368,9 +376,17 @@ fn parse_payload(payload: &str) -> (String, String, Vec<Value>) {
 }
 
 /// Writes attachments to a folder under usable names, and leaves out those that cannot be decoded.
-fn write_attachments(attachments: &[Value], folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
+fn write_attachments(
+    attachments: &[Value],
+    folder: &Path,
+    body: &mut String,
+) -> io::Result<Vec<(String, PathBuf)>> {
     let mut out: Vec<(String, PathBuf)> = Vec::new();
     for (n, attachment) in attachments.iter().enumerate() {
+        if n >= MAX_PARTS {
+            body.push_str(PARTS_LEFT_OUT);
+            break;
+        }
         let get = |key: &str| attachment.get(key).and_then(Value::as_str);
         let Some(bytes) = get("data").and_then(|data| STANDARD.decode(data.trim()).ok()) else {
             tracing::warn!(n, "an attachment of a message of the relay is not base64");

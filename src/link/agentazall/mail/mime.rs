@@ -15,7 +15,7 @@ use mail_builder::mime::MimePart;
 use mail_parser::{Address, Message, MimeHeaders as _};
 use sha2::{Digest, Sha256};
 
-use crate::link::agentazall::letter::{self, make_usable_name};
+use crate::link::agentazall::letter::{self, MAX_PARTS, PARTS_LEFT_OUT, make_usable_name};
 use crate::link::disk_space;
 use crate::mime::compose::{self, clean_header_value};
 use crate::mime::reading::written_date;
@@ -26,8 +26,6 @@ use crate::store::{InboundMail, OutboundMail, fs};
 
 /// The domain for ids that have none.
 const DOMAIN: &str = "agentazall";
-/// The limit on the number of attachments of a mail; the letter says that more were left out.
-const MAX_PARTS: usize = 100;
 /// The header with the recipient of a mail, for accounts where I get a copy of each mail.
 const FOR: &str = "X-Msgfs-For";
 /// The day for a mail without a date.
@@ -265,7 +263,7 @@ fn write_attachments(
     for (n, part) in message.attachments().enumerate() {
         let given = part.attachment_name().unwrap_or_default();
         if n >= MAX_PARTS {
-            body.push_str("\n[Left out: all attachments after the 100th.]\n");
+            body.push_str(PARTS_LEFT_OUT);
             break;
         }
         let name = make_usable_name(given, n, &out);

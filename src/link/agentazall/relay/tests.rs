@@ -100,6 +100,25 @@ fn what_is_foreign_cannot_forge_a_header_or_lead_elsewhere() {
     assert_ne!(items[0].arrived.name, items[1].arrived.name);
 }
 
+/// Attachments with one name are bounded, as in mails, and cost no time before they are unpacked.
+#[test]
+fn a_letter_has_a_bound_of_attachments_and_says_what_is_left_out() {
+    let all = vec![json!({"name": "a.txt", "data": "YQ=="}); 20_000];
+    let payload = json!({"subject": "s", "body": "b\n", "attachments": all}).to_string();
+    let answer = json!({"messages": [{"id": "1", "from": "a", "to": "b", "payload": payload}]});
+    let (dir, items) = unpacked(answer.to_string().as_bytes());
+    let names: HashSet<&str> = items[0].arrived.parts.iter().map(|(n, _)| n.as_str()).collect();
+    assert_eq!((items[0].arrived.parts.len(), names.len()), (100, 100));
+    assert!(names.contains("a.txt") && names.contains("a.txt~100"), "{names:?}");
+    assert!(text_of(&items[0]).ends_with("b\n\n[Left out: all attachments after the 100th.]\n"));
+    std::fs::remove_dir_all(dir.path().join("parts-0")).unwrap();
+    assert!(relay().has_fetched(dir.path()));
+    assert!(!dir.path().join("parts-0").exists(), "only unpacking writes files");
+    std::fs::write(dir.path().join(ANSWER), "{\"messages\": []}").unwrap();
+    assert!(!relay().has_fetched(dir.path()));
+    assert!(!relay().has_fetched(&dir.path().join("none")));
+}
+
 #[test]
 fn of_an_answer_that_was_cut_off_the_whole_messages_are_kept() {
     let message =
