@@ -18,7 +18,8 @@ use zeroize::Zeroizing;
 use super::letter::{self, MAX_PARTS, PARTS_LEFT_OUT, make_usable_name};
 use crate::link::engine::{EngineSettings, ExchangeOutcome, FetchedItem, LinkEngine, LinkSession};
 use crate::link::http::{HttpAnswer, HttpClient, HttpError};
-use crate::link::{disk_space, job, json_lists, secret};
+use crate::link::json_lists::{self, SplitList};
+use crate::link::{disk_space, job, secret};
 use crate::mime::compose::clean_header_value;
 use crate::model::{Timestamp, encode_hex, sanitize_line};
 use crate::store::agentazall::{date, text};
@@ -30,6 +31,8 @@ const NO_SUBJECT: &str = "(AgentTalk message)";
 const ANSWER: &str = "messages";
 /// The limit on the size of an answer: at most 5 MiB wait at a public relay.
 const MAX_ANSWER: u64 = if cfg!(test) { 4 << 20 } else { 256 << 20 };
+/// The number of messages of an answer that are unpacked; the 5 MiB of a public relay hold fewer.
+const MAX_MESSAGES: usize = if cfg!(test) { 1000 } else { 50_000 };
 /// The reason given for an answer from some other server.
 const NO_RELAY: &str = "its answer is not that of a relay";
 /// The address of this machine's relay, which is used if the configuration has no address.
@@ -130,9 +133,19 @@ impl LinkEngine for RelayEngine {
             Err(e) => return vec![Err(e)],
         };
         let text = String::from_utf8_lossy(&bytes);
-        let all = split_messages(&text).unwrap_or_default().into_iter().enumerate();
+        let list = split_messages(&text).unwrap_or_default();
+        let all = list.elements.iter().enumerate();
         let folder = |n: usize| raw.join(format!("parts-{n}"));
-        all.map(|(n, message)| self.build_item(message, &folder(n))).collect()
+        let mut items: Vec<_> =
+            all.map(|(n, message)| self.build_item(message, &folder(n))).collect();
+        if list.more > 0 {
+            let why = format!(
+                "it is {} more messages of an answer, of which at most {MAX_MESSAGES} are read",
+                list.more
+            );
+            items.push(Ok(build_unreadable_item(list.rest, &why)));
+        }
+        items
     }
 
     fn find_other_carrier(&self) -> Option<String> {
@@ -286,12 +299,11 @@ fn is_sent_answer(answer: &HttpAnswer) -> bool {
     json.is_some_and(|json| json.get("status").or(json.get("message_id")).is_some())
 }
 
-/// Returns the texts of the elements of an answer, of any type. The last one may be torn if the answer was cut off.
-/// `None` if it is no list.
-fn split_messages(answer: &str) -> Option<Vec<&str>> {
+/// Returns the elements of an answer, of any type; `None` if it is no list.
+fn split_messages(answer: &str) -> Option<SplitList<'_>> {
     let (_, rest) = answer.split_once("\"messages\"")?;
     let list = rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('[')?;
-    Some(json_lists::split_elements(list).0)
+    Some(json_lists::split_elements(list, MAX_MESSAGES))
 }
 
 impl RelayEngine {

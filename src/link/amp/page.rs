@@ -6,7 +6,7 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
 use crate::link::engine::FetchedItem;
-use crate::link::json_lists;
+use crate::link::json_lists::{self, SplitList};
 use crate::model::{PublicKey, Timestamp, encode_hex, sanitize_line};
 use crate::store::InboundMail;
 use crate::store::amp::address::is_wire_address;
@@ -18,6 +18,8 @@ use crate::store::text::time::format_time;
 /// The nesting depth up to which a message is filed as such. Deeper ones are filed as one text, since they stop other
 /// programs that list the folder.
 const DEEPEST: usize = 64;
+/// The number of messages of a list that are read. The others stay at the provider, which lists them again.
+const MAX_LISTED: usize = 1000;
 
 /// The members of an envelope, for messages that carry them beside the payload.
 const ENVELOPE: [&str; 12] = [
@@ -50,20 +52,26 @@ pub(super) fn parse_list(page: &[u8]) -> Option<AmpPendingList<'_>> {
     let Ok(members) = strict_json::parse_members(page) else {
         let (_, list) = page.split_once("\"messages\"")?;
         let list = list.trim_start().strip_prefix(':')?.trim_start();
-        return Some(AmpPendingList { messages: split_list_elements(list)?, remaining: 0 });
+        return Some(build_list(split_list_elements(list)?, 0));
     };
     let JsonValue::Compound(list) = find_last(&members, "messages")?.value else { return None };
     let remaining = match find_last(&members, "remaining").map(|m| m.value) {
         Some(JsonValue::Int(digits)) => digits.parse().unwrap_or(0),
         _ => 0,
     };
-    Some(AmpPendingList { messages: split_list_elements(list)?, remaining })
+    Some(build_list(split_list_elements(list)?, remaining))
 }
 
-/// Returns the texts of the elements of a list; `None` if it is no list, or cut off.
-fn split_list_elements(list: &str) -> Option<Vec<&str>> {
-    let (all, is_ended) = json_lists::split_elements(list.strip_prefix('[')?);
-    is_ended.then_some(all)
+/// Builds the list of these elements; the provider keeps `remaining` further ones, and those beyond the limit.
+fn build_list(split: SplitList<'_>, remaining: u64) -> AmpPendingList<'_> {
+    let remaining = remaining.saturating_add(split.more as u64);
+    AmpPendingList { messages: split.elements, remaining }
+}
+
+/// Returns the elements of a list; `None` if it is no list, or cut off.
+fn split_list_elements(list: &str) -> Option<SplitList<'_>> {
+    let split = json_lists::split_elements(list.strip_prefix('[')?, MAX_LISTED);
+    split.is_ended.then_some(split)
 }
 
 /// The members of a message.
@@ -251,6 +259,16 @@ mod tests {
     const GOOD: &str = r#"{"id": "msg_1_a", "envelope": {"id": "msg_1_a", "from": "B@acme.x.ai", "to": "a@acme.x.ai"},
         "payload": {"message": "hi", "n": 1.10}, "sender_public_key": "00", "queued_at": "2026-01-01T00:00:00Z",
         "delivery_attempts": 2}"#;
+
+    #[test]
+    fn of_too_many_messages_the_others_remain() {
+        for end in [r#"], "remaining": 3}"#, r#", "\q"]}"#] {
+            let page = format!(r#"{{"messages": [{GOOD}{}{end}"#, ",1".repeat(100_000));
+            let list = parse_list(page.as_bytes()).unwrap();
+            assert_eq!((list.messages.len(), list.messages[999]), (MAX_LISTED, "1"));
+            assert!(list.remaining > 99_000, "{}", list.remaining);
+        }
+    }
 
     #[test]
     fn a_message_is_stored_as_it_is_spelled() {

@@ -173,6 +173,20 @@ fn s641_an_odd_element_costs_no_other_one() {
     assert!(unpacked(answer.as_bytes()).1.is_empty());
 }
 
+/// S641: millions of elements take the memory and the files of a limited number.
+#[test]
+fn s641_too_many_elements_are_one_rejected_message() {
+    let message = |n: usize| json!({"id": format!("m{n}"), "from": "a", "to": "b", "payload": "x"});
+    let all: Vec<String> = (0..MAX_MESSAGES + 3).map(|n| message(n).to_string()).collect();
+    let (_dir, items) = unpacked(format!("{{\"messages\": [{}]}}", all.join(",")).as_bytes());
+    assert_eq!((items.len(), items[MAX_MESSAGES - 1].id.as_str()), (MAX_MESSAGES + 1, "m999"));
+    let text = text_of(&items[MAX_MESSAGES]);
+    assert!(text.contains("it is 3 more messages of an answer"), "{text}");
+    assert!(text.ends_with(&format!("\n---\n{}", all[MAX_MESSAGES..].join(","))), "{text}");
+    let numbers = format!("{{\"messages\": [{}1]}}", "1,".repeat(1_000_000));
+    assert_eq!(unpacked(numbers.as_bytes()).1.len(), MAX_MESSAGES + 1);
+}
+
 #[test]
 fn answers_mean_what_they_say() {
     let answer = |status| HttpAnswer {
