@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use jiff::tz::TimeZone;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -37,6 +38,14 @@ const MAX_MESSAGES: usize = if cfg!(test) { 1000 } else { 50_000 };
 const NO_RELAY: &str = "its answer is not that of a relay";
 /// The address of this machine's relay, which is used if the configuration has no address.
 const LOCAL: &str = "http://127.0.0.1:8484";
+
+/// Base64 as other programs write and read it.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(
+    &base64::alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
+);
 
 /// A relay.
 #[derive(Debug)]
@@ -387,7 +396,8 @@ fn parse_payload(payload: &str) -> (String, String, Vec<Value>) {
     }
 }
 
-/// Writes attachments to a folder under usable names, and leaves out those that cannot be decoded.
+/// Writes attachments to a folder under usable names. One that cannot be decoded is kept as it came, and the text says
+/// so, since the relay has deleted it.
 fn write_attachments(
     attachments: &[Value],
     folder: &Path,
@@ -400,17 +410,23 @@ fn write_attachments(
             break;
         }
         let get = |key: &str| attachment.get(key).and_then(Value::as_str);
-        let Some(bytes) = get("data").and_then(|data| STANDARD.decode(data.trim()).ok()) else {
-            tracing::warn!(n, "an attachment of a message of the relay is not base64");
-            continue;
-        };
         let name = make_usable_name(get("name").unwrap_or_default(), n, &out);
+        let bytes = get("data").and_then(decode_data).unwrap_or_else(|| {
+            let told = ["\n[The attachment ", &name, " is not base64. It is kept as it came.]\n"];
+            body.extend(told);
+            get("data").map_or_else(|| attachment.to_string(), str::to_owned).into_bytes()
+        });
         let path = folder.join(n.to_string());
         fs::make_dirs(folder, 0o700)?;
         disk_space::write_file(&path, &bytes)?;
         out.push((name, path));
     }
     Ok(out)
+}
+
+/// Decodes base64 with line breaks, and without its padding.
+fn decode_data(data: &str) -> Option<Vec<u8>> {
+    LENIENT.decode(data.split_ascii_whitespace().collect::<String>()).ok()
 }
 
 #[cfg(test)]

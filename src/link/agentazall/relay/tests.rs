@@ -93,11 +93,35 @@ fn what_is_foreign_cannot_forge_a_header_or_lead_elsewhere() {
     assert_eq!(letter.get("Status"), Some("new"));
     assert_eq!(letter.get("X"), None);
     let names: Vec<&str> = items[0].arrived.parts.iter().map(|(n, _)| n.as_str()).collect();
-    assert_eq!(names, ["passwd", "passwd~2", "attachment3.bin", "a_[2J_"]);
+    assert_eq!(names, ["passwd", "passwd~2", "attachment3.bin", "a_[2J_", "x"]);
     for item in &items {
         assert!(is_file_stem(&item.arrived.name) && is_file_stem(&item.arrived.other_name));
     }
     assert_ne!(items[0].arrived.name, items[1].arrived.name);
+}
+
+/// The relay has deleted an attachment when it arrives, so each one is kept.
+#[test]
+fn an_attachment_is_kept_however_it_is_encoded() {
+    let wrapped = format!("{}\r\n{}\n", "YWJj".repeat(19), "YWJj");
+    for (attachment, expected, is_told) in [
+        (json!({"name": "x", "data": " YWI= "}), "ab", false),
+        (json!({"name": "x", "data": "YWI"}), "ab", false),
+        (json!({"name": "x", "data": wrapped}), &*"abc".repeat(20), false),
+        (json!({"name": "x", "data": ""}), "", false),
+        (json!({"name": "x", "data": "***"}), "***", true),
+        (json!({"name": "x", "data": 5}), r#"{"data":5,"name":"x"}"#, true),
+        (json!("x"), "\"x\"", true),
+    ] {
+        let payload = json!({"subject": "s", "body": "b", "attachments": [attachment]});
+        let answer = json!({"messages": [{"id": "1", "from": "a", "to": "b", "payload": payload}]});
+        let (_dir, items) = unpacked(answer.to_string().as_bytes());
+        let [(name, path)] = &items[0].arrived.parts[..] else { panic!("{attachment}") };
+        assert_eq!(std::fs::read_to_string(path).unwrap(), expected, "{attachment}");
+        let told = format!("b\n[The attachment {name} is not base64. It is kept as it came.]\n");
+        let text = if is_told { &told } else { "b" };
+        assert!(text_of(&items[0]).ends_with(&format!("\n---\n{text}")), "{attachment}");
+    }
 }
 
 /// Attachments with one name are bounded, as in mails, and cost no time before they are unpacked.
