@@ -302,10 +302,11 @@ fn is_message_list(path: &Path) -> bool {
         .is_ok_and(|bytes| split_messages(&String::from_utf8_lossy(&bytes)).is_some())
 }
 
-/// Returns true if a successful answer comes from a relay.
+/// Returns true if a successful answer is that of a relay which took the message.
 fn is_sent_answer(answer: &HttpAnswer) -> bool {
-    let json: Option<Value> = serde_json::from_slice(&answer.body).ok();
-    json.is_some_and(|json| json.get("status").or(json.get("message_id")).is_some())
+    let json: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let text = |key: &str| json.get(key).and_then(Value::as_str).unwrap_or_default();
+    text("status") == "sent" || !text("message_id").is_empty()
 }
 
 /// Returns the elements of an answer, of any type; `None` if it is no list.

@@ -241,6 +241,25 @@ fn answers_mean_what_they_say() {
 }
 
 #[test]
+fn only_a_relay_that_took_a_message_says_so() {
+    for (body, is_sent) in [
+        (r#"{"status": "sent", "message_id": "1_a_2"}"#, true),
+        (r#"{"status": "sent"}"#, true),
+        (r#"{"message_id": "1_a_2"}"#, true),
+        (r#"{"status": "error"}"#, false),
+        (r#"{"status": 200}"#, false),
+        (r#"{"status": "ok", "message_id": null}"#, false),
+        (r#"{"message_id": ""}"#, false),
+        (r#"["sent"]"#, false),
+        ("<html>sent</html>", false),
+        ("", false),
+    ] {
+        let answer = HttpAnswer { status: 200, retry_after: None, body: body.into() };
+        assert_eq!(is_sent_answer(&answer), is_sent, "{body}");
+    }
+}
+
+#[test]
 fn whom_it_reaches_and_where_it_is() {
     let relay = relay();
     let all =
