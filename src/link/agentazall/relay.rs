@@ -270,8 +270,12 @@ fn classify_answer(answer: Result<HttpAnswer, HttpError>) -> ExchangeOutcome {
         Ok(answer) if answer.is_success() => ExchangeOutcome::Done,
         Ok(answer) => {
             let (why, after) = (describe_refusal(&answer), answer.retry_after);
+            let not_relay = format!("{NO_RELAY} ({why})");
             match answer.status {
-                400 | 404 | 413 => ExchangeOutcome::Refused { why },
+                400 | 404 | 413 if is_relay_refusal(&answer) => ExchangeOutcome::Refused { why },
+                400 | 404 => ExchangeOutcome::Away { why: not_relay, after },
+                // Some server in between refuses this size; other letters may be smaller.
+                413 => ExchangeOutcome::Later { why: not_relay, after },
                 // The recipient's mailbox is full; others may have room.
                 507 => ExchangeOutcome::Later { why, after },
                 500.. => ExchangeOutcome::Unknown { why },
@@ -281,6 +285,12 @@ fn classify_answer(answer: Result<HttpAnswer, HttpError>) -> ExchangeOutcome {
         Err(HttpError::NotSent(why)) => ExchangeOutcome::away(why),
         Err(HttpError::Lost(why)) => ExchangeOutcome::Unknown { why },
     }
+}
+
+/// Returns true if a refusal comes from a relay itself.
+fn is_relay_refusal(answer: &HttpAnswer) -> bool {
+    let json: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    json.get("error").is_some_and(Value::is_string)
 }
 
 fn describe_refusal(answer: &HttpAnswer) -> String {

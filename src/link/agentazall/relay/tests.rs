@@ -225,6 +225,13 @@ fn answers_mean_what_they_say() {
         };
         assert_eq!(why, format!("{status} no\u{240a}way"));
     }
+    let page = |status| HttpAnswer { body: b"<html>no</html>".to_vec(), ..answer(status) };
+    for status in [400, 404] {
+        let why = format!("{NO_RELAY} ({status})");
+        let expected = ExchangeOutcome::Away { why, after: Some(7) };
+        assert_eq!(classify_answer(Ok(page(status))), expected);
+    }
+    assert!(matches!(classify_answer(Ok(page(413))), ExchangeOutcome::Later { .. }));
     for status in [301, 401, 403, 408, 429] {
         assert!(matches!(
             classify_answer(Ok(answer(status))),
