@@ -244,14 +244,13 @@ impl LinkSession for RelaySession<'_> {
         let token = Some(login.token.as_str());
         let got = login.http.get_to_file("/messages", token, &raw.join(ANSWER), MAX_ANSWER);
         match got {
+            Ok(answer) if answer.is_success() => classify_fetched(raw),
             // A refused request leaves the messages at the relay.
-            Ok(answer) if !answer.is_success() && answer.status < 500 => {
+            Ok(answer) if answer.status < 500 => {
                 ExchangeOutcome::Away { why: describe_refusal(&answer), after: answer.retry_after }
             }
-            Ok(_) if !is_message_list(&raw.join(ANSWER)) => {
-                ExchangeOutcome::Unknown { why: NO_RELAY.to_owned() }
-            }
-            other => classify_answer(other),
+            Ok(answer) => ExchangeOutcome::Unknown { why: describe_refusal(&answer) },
+            Err(e) => classify_answer(Err(e)),
         }
     }
 
@@ -306,10 +305,15 @@ fn read_fetched(raw: &Path) -> io::Result<Vec<u8>> {
     fs::empty_if_absent(std::fs::read(raw.join(ANSWER)))
 }
 
-/// Returns true if a file holds an answer with a list of messages.
-fn is_message_list(path: &Path) -> bool {
-    std::fs::read(path)
-        .is_ok_and(|bytes| split_messages(&String::from_utf8_lossy(&bytes)).is_some())
+/// Returns the outcome that a fetched answer means. The relay has deleted what an incomplete one lacks.
+fn classify_fetched(raw: &Path) -> ExchangeOutcome {
+    let bytes = read_fetched(raw).unwrap_or_default();
+    let why = match split_messages(&String::from_utf8_lossy(&bytes)) {
+        Some(list) if list.is_ended => return ExchangeOutcome::Done,
+        Some(_) => "its list of messages was cut off",
+        None => NO_RELAY,
+    };
+    ExchangeOutcome::Unknown { why: why.to_owned() }
 }
 
 /// Returns true if a successful answer is that of a relay which took the message.

@@ -81,6 +81,10 @@ fn list_faults() -> Vec<(&'static str, ServerAction)> {
             Close(build_response("101 Switching Protocols", "Upgrade: x\r\n", "{}")),
         ),
         ("is the page of a hotel", Close(ok_response("<html>\"messages\" log in</html>"))),
+        (
+            "has a list that is cut off",
+            Close(ok_response("{\"messages\":[{\"id\":\"msg_1_a\"},{\"id\":\"msg")),
+        ),
         ("is empty", Close(ok_response(""))),
         ("is nested", Close(ok_response(&deep(200)))),
         ("is nested deeply", Close(ok_response(&deep(1_000_000)))),

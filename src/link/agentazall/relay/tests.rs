@@ -161,7 +161,14 @@ fn of_an_answer_that_was_cut_off_the_whole_messages_are_kept() {
         // The fetched beginning of the last element is kept too.
         assert!(odd.len() <= 1, "{cut}: {odd:?}");
     }
-    assert_eq!(unpacked(answer.as_bytes()).1.len(), 3);
+    let (dir, items) = unpacked(answer.as_bytes());
+    assert_eq!((items.len(), classify_fetched(dir.path())), (3, ExchangeOutcome::Done));
+    for cut in ["}]}", "]}"] {
+        let begun = answer.strip_suffix(cut).unwrap();
+        let (dir, _) = unpacked(begun.as_bytes());
+        let outcome = classify_fetched(dir.path());
+        assert!(matches!(outcome, ExchangeOutcome::Unknown { .. }), "{begun}: {outcome:?}");
+    }
     let deep = format!("{{\"messages\": {}", "[".repeat(100_000));
     let items = unpacked(deep.as_bytes()).1;
     assert!(text_of(&items[0]).ends_with(&"[".repeat(99_999)), "{}", items.len());
