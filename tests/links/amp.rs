@@ -403,6 +403,31 @@ fn s1182_a_link_that_was_removed_is_stopped_and_tells_what_waits() {
     assert!(why.contains("switched off"), "{why}");
 }
 
+/// S1300: a provider that names itself after another one gets no registration, and a registration with another server
+/// is not replaced.
+#[test]
+fn s1300_a_provider_registers_only_for_itself() {
+    let provider = Provider::start("test.example", Manner::Paper);
+    let alice = Home::new("alice", "acme");
+    let register = ["amp", "register", provider.name, "--api-url", &provider.api_url()];
+    let other = r#"{"api_key": "k", "address": "alice@acme.crabmail.ai",
+        "provider": {"name": "crabmail.ai"}}"#;
+    provider.fail("/register", Fault::Says(201, "", other));
+    let why = alice.refused(&register);
+    assert!(why.contains("answers as another provider, crabmail.ai"), "{why}");
+    let folder = alice.agent().join("registrations");
+    assert!(!folder.join("crabmail.ai.json").exists());
+    fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("test.example.json");
+    let there = r#"{"provider": "test.example", "apiUrl": "https://api.test.example"}"#;
+    fs::write(&file, there).unwrap();
+    let why = alice.refused(&register);
+    assert!(why.contains("another server, api.test.example") && why.contains("move"), "{why}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), there);
+    fs::rename(&file, folder.join("test.example.json.old")).unwrap();
+    alice.ok(&register);
+}
+
 #[test]
 fn a_registration_that_others_can_read_is_not_used_and_told() {
     let (provider, alice, _bob) = pair(Manner::Paper);

@@ -1,6 +1,6 @@
 //! Registration with a provider, which makes the file of a link.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -181,6 +181,7 @@ fn write_registration(
     let named = text(&["provider", "name"]).map(|name| name.to_ascii_lowercase());
     let named = named.filter(|name| settings::is_provider_name(name) && name.contains('.'));
     let named = named.unwrap_or_else(|| provider.to_owned());
+    check_claims(provider, &named, &mine)?;
     let base = api.strip_suffix("/v1").unwrap_or(api).trim_end_matches('/');
     let route = text(&["provider", "route_url"]).filter(|url| {
         let same = settings::url_host(url) == settings::url_host(api)
@@ -210,6 +211,7 @@ fn write_registration(
     ]);
     let folder = request.agent.join("registrations");
     let path = folder.join(format!("{named}.json"));
+    check_same_server(&path, api)?;
     let bytes = serde_json::to_vec_pretty(&file).map_err(|e| e.to_string())?;
     let bytes = zeroize::Zeroizing::new(bytes);
     fs::make_dirs(&folder, 0o700)
@@ -218,6 +220,53 @@ fn write_registration(
             format!("{}: {e}; register once more when it is mended", display_path(&path))
         })?;
     Ok(NewAmpRegistration { address: mine, file: path, notes })
+}
+
+/// Checks that a provider answers for itself, and not with the name or an address of another one.
+///
+/// # Errors
+/// Returns the remedy, if it does not.
+fn check_claims(provider: &str, named: &str, mine: &str) -> Result<(), String> {
+    if !is_within(named, provider) {
+        return Err(format!(
+            "{provider} answers as another provider, {named}, so nothing was changed here; if you \
+             know that it is that one, register with that name and --api-url"
+        ));
+    }
+    if !is_within(mine.rsplit('@').next().unwrap_or_default(), provider) {
+        return Err(format!(
+            "{provider} answers with an address of another provider, {}, so nothing was changed \
+             here; register with the provider of that address, if it is yours",
+            sanitize_line(mine)
+        ));
+    }
+    Ok(())
+}
+
+/// Returns true if a domain is the provider's own or below it.
+fn is_within(domain: &str, provider: &str) -> bool {
+    let domain = domain.to_ascii_lowercase();
+    domain == provider || domain.strip_suffix(provider).is_some_and(|rest| rest.ends_with('.'))
+}
+
+/// Checks that a registration file that is there, if any, is one with the same server.
+///
+/// # Errors
+/// Returns the remedy, if it is not.
+fn check_same_server(path: &Path, api: &str) -> Result<(), String> {
+    let there = fs::empty_if_absent(fs::read_small_file(path, MAX_FILE));
+    let there = there.map_err(|e| format!("{}: {e}", display_path(path)))?;
+    let there: Value = serde_json::from_slice(&there).unwrap_or_default();
+    let host = there.get("apiUrl").and_then(Value::as_str).and_then(settings::url_host);
+    match host {
+        Some(host) if Some(&host) != settings::url_host(api).as_ref() => Err(format!(
+            "{} is the registration with another server, {}, so nothing was changed here; if the \
+             provider moved, move this file away and register once more",
+            display_path(path),
+            sanitize_line(&host)
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn local_name(address: &str) -> String {

@@ -585,6 +585,23 @@ mod registering {
             assert!(register_agent(&request(&bench, &agent), None).is_err(), "{body}");
             assert!(!agent.path().join("registrations").exists());
         }
+        for (name, address, is_right) in [
+            ("test.example", "carol@acme.test.example", true),
+            ("Eu.Test.Example", "carol@acme.eu.test.example", true),
+            ("test.example", "carol@repo.acme.TEST.example", true),
+            ("crabmail.ai", "carol@acme.test.example", false),
+            ("eviltest.example", "carol@acme.test.example", false),
+            ("test.example", "carol@acme.crabmail.ai", false),
+            ("test.example", "carol@eviltest.example", false),
+        ] {
+            let (bench, agent) = (Bench::new(Manner::Paper), agent("acme"));
+            let body = json!({"api_key": "k", "address": address, "provider": {"name": name}});
+            let body = body.to_string().leak();
+            bench.fake.fail("/register", Fault::Says(201, "", body));
+            let made = register_agent(&request(&bench, &agent), None);
+            assert_eq!(made.is_ok(), is_right, "{body} {made:?}");
+            assert_eq!(agent.path().join("registrations").exists(), is_right, "{body}");
+        }
         let (bench, agent) = (Bench::new(Manner::Paper), agent("acme"));
         let elsewhere = r#"{"api_key":"kkkkkkkkk","address":"carol@acme.test.example",
             "provider":{"name":"../../evil","route_url":"https://evil.example/route"}}"#;
