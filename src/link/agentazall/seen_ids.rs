@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 
 use crate::link::engine::{EngineSettings, ExchangeOutcome};
+use crate::model::display_path;
 use crate::store::{atomic_file, fs};
 
 /// The name of the file in the mailbox.
@@ -15,7 +16,11 @@ const MAX_FILE: u64 = 16 << 20;
 
 /// Returns the ids that the reference has filed in the mailbox of a link.
 pub fn read_reference_ids(settings: &EngineSettings) -> HashSet<String> {
-    super::find_mailbox(settings).map_or_else(HashSet::new, |mailbox| read_ids(&mailbox))
+    let ids = super::find_mailbox(settings).map_or(Ok(HashSet::new()), |at| read_ids(&at));
+    ids.unwrap_or_else(|why| {
+        tracing::warn!(%why, "the ids that the reference has filed are not known");
+        HashSet::new()
+    })
 }
 
 /// Adds the ids that a link has filed, for the reference.
@@ -24,19 +29,22 @@ pub fn report_filed(settings: &EngineSettings, ids: &[String]) -> ExchangeOutcom
     added.map_or_else(ExchangeOutcome::away, |()| ExchangeOutcome::Done)
 }
 
-/// Reads the ids; none if the file cannot be read.
-fn read_ids(mailbox: &Path) -> HashSet<String> {
-    let bytes = fs::read_small_file(&mailbox.join(FILE), MAX_FILE).unwrap_or_default();
+/// Reads the ids; none if there is no file.
+fn read_ids(mailbox: &Path) -> io::Result<HashSet<String>> {
+    let path = mailbox.join(FILE);
+    let bytes = fs::empty_if_absent(fs::read_small_file(&path, MAX_FILE))
+        .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", display_path(&path))))?;
     let text = String::from_utf8_lossy(&bytes);
-    text.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect()
+    let ids = text.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty());
+    Ok(ids.collect())
 }
 
-/// Adds ids, by rename. A mailbox that does not exist yet needs none.
+/// Adds ids, by rename. A file that cannot be read stays as it is. A mailbox that does not exist yet needs none.
 fn add_ids(mailbox: &Path, ids: &[String]) -> io::Result<()> {
     if !mailbox.is_dir() {
         return Ok(());
     }
-    let known = read_ids(mailbox);
+    let known = read_ids(mailbox)?;
     if ids.iter().all(|id| known.contains(id)) {
         return Ok(());
     }
@@ -54,12 +62,22 @@ mod tests {
     #[test]
     fn ids_are_added_to_those_of_the_reference() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(read_ids(dir.path()).is_empty());
+        assert!(read_ids(dir.path()).unwrap().is_empty());
         std::fs::write(dir.path().join(FILE), "7\nftp:2026-03-11/a.txt").unwrap();
         add_ids(dir.path(), &["8".into(), "7".into(), "a\nb".into()]).unwrap();
         let text = std::fs::read_to_string(dir.path().join(FILE)).unwrap();
         assert_eq!(text, "7\n8\nftp:2026-03-11/a.txt");
         add_ids(&dir.path().join("none"), &["8".into()]).unwrap();
         assert!(!dir.path().join("none").exists());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_not_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = std::fs::File::create(dir.path().join(FILE)).unwrap();
+        file.set_len(MAX_FILE + 1).unwrap();
+        let error = add_ids(dir.path(), &["8".into()]).unwrap_err();
+        assert!(error.to_string().contains(FILE), "{error}");
+        assert_eq!(dir.path().join(FILE).metadata().unwrap().len(), MAX_FILE + 1);
     }
 }
