@@ -248,6 +248,15 @@ fn read_part(settings: &EngineSettings) -> Value {
     part
 }
 
+/// Reads a part with its secrets, from a file that only its owner may read.
+#[cfg(any(feature = "ftp", feature = "http", feature = "mail"))]
+fn read_secret_part(settings: &EngineSettings) -> Result<Value, String> {
+    let text = super::secret::read_secret(&settings.file).map_err(|e| e.to_string())?;
+    let config: Value = serde_json::from_str(&text)
+        .map_err(|_| format!("{} is not JSON", settings.file.display()))?;
+    Ok(config.pointer(&settings.part).cloned().unwrap_or_default())
+}
+
 /// Reads the password of a part.
 ///
 /// # Errors
@@ -257,11 +266,8 @@ fn read_password(
     settings: &EngineSettings,
     default: &str,
 ) -> Result<zeroize::Zeroizing<String>, String> {
-    let text = super::secret::read_secret(&settings.file).map_err(|e| e.to_string())?;
-    let config: Value = serde_json::from_str(&text)
-        .map_err(|_| format!("{} is not JSON", settings.file.display()))?;
-    let password = config.pointer(&settings.part).and_then(|part| part.get("password"));
-    let password = password.and_then(Value::as_str).unwrap_or(default);
+    let part = read_secret_part(settings)?;
+    let password = part.get("password").and_then(Value::as_str).unwrap_or(default);
     if password.chars().any(char::is_control) {
         return Err(format!("the password in {} has a control character", settings.file.display()));
     }

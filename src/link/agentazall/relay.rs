@@ -74,10 +74,7 @@ impl RelayEngine {
 
     /// Reads the address and the token.
     fn read_credentials(&self) -> Result<(String, Zeroizing<String>), String> {
-        let text = secret::read_secret(&self.settings.file).map_err(|e| e.to_string())?;
-        let config: Value = serde_json::from_str(&text)
-            .map_err(|_| format!("{} is not JSON", self.settings.file.display()))?;
-        let part = config.pointer(&self.settings.part).cloned().unwrap_or_default();
+        let part = super::read_secret_part(&self.settings)?;
         let get = |key| part.get(key).and_then(Value::as_str).unwrap_or_default();
         let token = Zeroizing::new(get("token").trim().to_owned());
         if token.is_empty() || token.chars().any(char::is_control) {
