@@ -12,6 +12,7 @@ use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::{Agent, Body, Error, SendBody};
 
 use super::disk_space::SpaceCheckedFile;
+use super::engine::ExchangeOutcome;
 use super::{private_hosts, secret, tls};
 use crate::model::locks::Mutex;
 use crate::store::fs;
@@ -101,6 +102,15 @@ pub enum HttpError {
     /// A failure after which the server may have the request.
     #[error("{0}")]
     Lost(String),
+}
+
+impl From<HttpError> for ExchangeOutcome {
+    fn from(error: HttpError) -> Self {
+        match error {
+            HttpError::NotSent(why) => Self::away(why),
+            HttpError::Lost(why) => Self::Unknown { why },
+        }
+    }
 }
 
 impl HttpClient {

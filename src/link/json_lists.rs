@@ -20,8 +20,8 @@ impl SplitList<'_> {
     }
 }
 
-/// Splits a list into its elements, from behind its `[` on. A broken element does not harm the others, unless it lacks a
-/// quotation mark. Elements beyond the limit are only counted, so that they take no memory.
+/// Splits a list into its elements, from behind its `[` on. A broken element does not harm the others, unless it lacks
+/// a quotation mark. Elements beyond the limit are only counted, so that they take no memory.
 pub(super) fn split_elements(list: &str, limit: usize) -> SplitList<'_> {
     let mut split = SplitList::default();
     let (mut from, mut rest_from) = (0, 0);

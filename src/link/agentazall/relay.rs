@@ -247,7 +247,7 @@ impl LinkSession for RelaySession<'_> {
                 ExchangeOutcome::Away { why: describe_refusal(&answer), after: answer.retry_after }
             }
             Ok(answer) => ExchangeOutcome::Unknown { why: describe_refusal(&answer) },
-            Err(e) => classify_answer(Err(e)),
+            Err(e) => e.into(),
         }
     }
 
@@ -278,8 +278,7 @@ fn classify_answer(answer: Result<HttpAnswer, HttpError>) -> ExchangeOutcome {
                 _ => ExchangeOutcome::Away { why, after },
             }
         }
-        Err(HttpError::NotSent(why)) => ExchangeOutcome::away(why),
-        Err(HttpError::Lost(why)) => ExchangeOutcome::Unknown { why },
+        Err(e) => e.into(),
     }
 }
 

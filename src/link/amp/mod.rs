@@ -173,11 +173,11 @@ impl AmpEngine {
                     return outcome
                         .unwrap_or_else(|| ExchangeOutcome::away(describe_answer(&answer)));
                 }
-                Err(HttpError::NotSent(why)) => return ExchangeOutcome::away(why),
-                Err(HttpError::Lost(why)) => {
-                    let is_large = part.metadata().is_ok_and(|m| m.len() > MAX_PAGE);
+                Err(error) => {
+                    let is_large = matches!(error, HttpError::Lost(_))
+                        && part.metadata().is_ok_and(|m| m.len() > MAX_PAGE);
                     if !is_large || limit == 1 {
-                        return ExchangeOutcome::Unknown { why };
+                        return error.into();
                     }
                 }
             }
@@ -193,8 +193,7 @@ impl AmpEngine {
                 Ok(answer) if answer.is_success() => {
                     return parse_resolved_key(&answer.body, address);
                 }
-                Ok(answer) if matches!(answer.status, 400..=428 | 430..=499) => return None,
-                Ok(HttpAnswer { status: 429, .. }) => return None,
+                Ok(answer) if matches!(answer.status, 400..=499) => return None,
                 Ok(_) | Err(_) => {}
             }
         }
@@ -216,8 +215,7 @@ impl AmpEngine {
         let mut outcome = ExchangeOutcome::away("nothing was sent");
         for form in order {
             outcome = match self.route.post_json("", Some(key.as_str()), form.as_bytes()) {
-                Err(HttpError::NotSent(why)) => return ExchangeOutcome::away(why),
-                Err(HttpError::Lost(why)) => return ExchangeOutcome::Unknown { why },
+                Err(e) => return e.into(),
                 Ok(answer) => self.classify_answer(&answer),
             };
             let is_other_form = matches!(&outcome, ExchangeOutcome::Refused { why }
