@@ -56,6 +56,19 @@ impl Case {
         Self::new(bed, "bar", file, "other.txt", forged.text())
     }
 
+    /// Returns the case in which the signature of the text stays, and that of the header goes.
+    fn agentazall_envelope() -> Self {
+        let bed = Bed::new();
+        let tree = Tree::new(&bed);
+        bed.config(&tree.store());
+        let good = Letter::new("alice@localhost", "s", "pay 10", 1).sealed(&key(1), &[]);
+        let file = tree.receive(&good);
+        let forged = good.set("Subject", "pay 9999").set("To", "eve@localhost").text();
+        let is_kept = |line: &&str| !line.starts_with("Signature-V2: ");
+        let forged: Vec<&str> = forged.split('\n').filter(is_kept).collect();
+        Self::new(bed, "bar", file, "other.txt", forged.join("\n"))
+    }
+
     fn amq() -> Self {
         let case = Self::amq_with_own_copy();
         fs::remove_dir_all(case.bed.path("queue/collab/agents/alice/outbox/sent"))
@@ -208,6 +221,44 @@ fn s570_changed_after_it_was_verified() {
         let m = case.mount();
         is_refused(&m, file);
     }
+}
+
+/// Forges a case in place and restores it, mounted, after a remount and without the cache.
+fn forge_and_restore(case: &Case) {
+    let file = &case.file;
+    let m = case.mount();
+    is_verified(&m, file);
+    case.forge(Case::overwrite);
+    is_refused(&m, file);
+    m.umount();
+    let m = case.mount();
+    is_refused(&m, file);
+    let m = case.without_cache(m);
+    is_refused(&m, file);
+    case.restore();
+    is_verified(&m, file);
+    let m = case.without_cache(m);
+    is_verified(&m, file);
+    m.umount();
+    case.forge(Case::replace);
+    let m = case.mount();
+    is_refused(&m, file);
+    m.umount();
+}
+
+/// S1270: a letter whose `Signature-V2` is gone is other content, though the signature of its text still verifies. A
+/// mark is none.
+#[test]
+fn s1270_without_the_signature_of_its_header() {
+    let case = Case::agentazall_envelope();
+    forge_and_restore(&case);
+    case.restore();
+    let m = case.mount();
+    is_verified(&m, &case.file);
+    let read = String::from_utf8_lossy(&case.good).replace("Status: new", "Status: read");
+    case.overwrite(read.as_bytes());
+    soon("it is read", || m.ls("inbox").is_empty());
+    is_verified(&m, &case.file);
 }
 
 /// S570: it makes no difference if the file was away or broken in between.

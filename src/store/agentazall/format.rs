@@ -379,8 +379,10 @@ impl FileFormat for AgentAzallFormat {
             FileVerdict::Rejected(FileRejection { reason, incomplete: false, time, facts })
         } else {
             let is = |old: &LetterFacts| {
-                // A file that lost its signature is another message, even with the same text.
-                let lost = old.is_signed() && !parsed.facts.is_signed();
+                // A file that lost a signature is another message, even with the same text. Without Form 2 anybody may
+                // have written its header.
+                let lost = old.is_signed() && !parsed.facts.is_signed()
+                    || old.link_hash().is_some() && parsed.facts.link_hash().is_none();
                 LetterIdentity::from_facts(old)
                     .is_same_message(&LetterIdentity::from_facts(&parsed.facts))
                     && !lost

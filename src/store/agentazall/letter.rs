@@ -126,6 +126,11 @@ impl LetterFacts {
         (self.has_bit(Self::LINK) && self.tie_hash != NO_PRINT).then_some(self.tie_hash)
     }
 
+    /// Returns a hash of its text and key.
+    fn hash_content(&self, domain: u8) -> u64 {
+        shorten_hash(hash_fields(domain, &[&self.text_hash, &self.key_hash]))
+    }
+
     /// Returns the hash that it shares with copies that came by other transports.
     pub fn copy_hash(&self) -> Option<LetterHash> {
         (!self.has_bit(Self::LINK) && self.tie_hash != NO_PRINT).then_some(self.tie_hash)
@@ -140,8 +145,7 @@ impl FileFacts for LetterFacts {
 
     fn slot_key(&self, slot: u8, is_message: bool) -> u64 {
         let print = [self.text_hash, self.tie_hash, self.name_hash].get(usize::from(slot)).copied();
-        let print = print.filter(|_| is_message).unwrap_or_default();
-        u128::from_le_bytes(print) as u64
+        shorten_hash(print.filter(|_| is_message).unwrap_or_default())
     }
 
     fn time(&self) -> i64 {
@@ -149,8 +153,13 @@ impl FileFacts for LetterFacts {
     }
 
     fn hashes(&self) -> (u64, u64) {
-        let short = |print: LetterHash| u128::from_le_bytes(print) as u64;
-        (short(self.name_hash), short(hash_fields(b'v', &[&self.text_hash, &self.key_hash])))
+        // Form 2 covers the header, too.
+        let domain = if self.link_hash().is_some() { b'w' } else { b'v' };
+        (shorten_hash(self.name_hash), self.hash_content(domain))
+    }
+
+    fn earlier_content_hash(&self) -> u64 {
+        self.hash_content(b'v')
     }
 }
 
@@ -241,6 +250,11 @@ pub(super) fn parse_letter(
     kept.set_bit(LetterFacts::MINE, from.is_empty() || from == me);
     kept.set_bit(LetterFacts::UNFINISHED, text::is_unfinished(bytes, &letter));
     ParsedLetter { letter, content: reading, from, id, facts: kept }
+}
+
+/// Returns the first 8 bytes of a hash as a number.
+fn shorten_hash(hash: LetterHash) -> u64 {
+    u128::from_le_bytes(hash) as u64
 }
 
 /// Returns the hash of a key.
@@ -335,6 +349,18 @@ mod tests {
         }
         assert_eq!(without_mark(file("odd").as_bytes()), file("odd").as_bytes());
         assert_eq!(without_mark(b"---\nStatus: read"), b"---\nStatus: read".as_slice());
+    }
+
+    #[test]
+    fn a_letter_without_its_form_2_signature_is_other_content() {
+        let part = LetterFacts { text_hash: [1; 16], key_hash: [2; 16], ..LetterFacts::default() };
+        let mut whole = LetterFacts { tie_hash: [3; 16], ..part };
+        whole.set_bit(LetterFacts::LINK, true);
+        assert_eq!(whole.hashes().0, part.hashes().0);
+        assert_ne!(whole.hashes().1, part.hashes().1);
+        // Earlier builds noted the same hash for both.
+        let noted = [whole, part].map(|facts| facts.earlier_content_hash());
+        assert_eq!(noted, [part.hashes().1; 2]);
     }
 
     proptest::proptest! {

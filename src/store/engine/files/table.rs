@@ -33,6 +33,11 @@ pub trait FileFacts: Pod + Default + PartialEq + Debug + Send + Sync {
     /// Returns hashes of its id, and of all its content that is shown or signed. Nobody can make two texts with one
     /// hash.
     fn hashes(&self) -> (u64, u64);
+
+    /// Returns the hash that earlier builds noted of the same content.
+    fn earlier_content_hash(&self) -> u64 {
+        self.hashes().1
+    }
 }
 
 /// The facts of a file that every format has.

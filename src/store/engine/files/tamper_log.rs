@@ -142,7 +142,7 @@ impl<F: FileFormat> FileStore<F> {
         for (opened, reading) in ready {
             let FileVerdict::Message { message, same: false } = &reading.verdict else { continue };
             let facts = F::message_facts(message);
-            if self.is_tampered(opened.file, facts.hashes()) {
+            if self.is_tampered(opened.file, facts) {
                 reading.verdict = FileVerdict::Rejected(FileRejection {
                     reason: REASON.to_owned(),
                     time: Some(Timestamp::from_millis(facts.time())),
@@ -164,7 +164,8 @@ impl<F: FileFormat> FileStore<F> {
 
     /// Returns true if a file held a verified message under this id, and none with this content. It then notes the
     /// hashes of that message.
-    fn is_tampered(&self, file: &StoreFile<F::Facts>, (id, content): (u64, u64)) -> bool {
+    fn is_tampered(&self, file: &StoreFile<F::Facts>, facts: &F::Facts) -> bool {
+        let ((id, content), earlier) = (facts.hashes(), facts.earlier_content_hash());
         let mut left: Vec<(u64, u64)> = {
             let table = self.table.read();
             let current = Some(file.n)
@@ -179,7 +180,7 @@ impl<F: FileFormat> FileStore<F> {
         // Earlier builds noted the whole path.
         noted.extend(log.noted_hashes(|| file.path()));
         let held: Vec<_> = left.iter().chain(&noted).filter(|held| held.0 == id).collect();
-        if held.is_empty() || held.iter().any(|held| held.1 == content) {
+        if held.is_empty() || held.iter().any(|held| [content, earlier].contains(&held.1)) {
             return false;
         }
         for prints in left {
