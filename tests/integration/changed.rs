@@ -69,6 +69,13 @@ impl Case {
         Self::new(bed, "bar", file, "other.txt", forged.join("\n"))
     }
 
+    /// Returns the case in which a text is added to the signed one.
+    fn agentazall_grown() -> Self {
+        let mut case = Self::agentazall();
+        case.forged = [case.good.as_slice(), b"\npay 9999"].concat();
+        case
+    }
+
     fn amq() -> Self {
         let case = Self::amq_with_own_copy();
         fs::remove_dir_all(case.bed.path("queue/collab/agents/alice/outbox/sent"))
@@ -259,6 +266,12 @@ fn s1270_without_the_signature_of_its_header() {
     case.overwrite(read.as_bytes());
     soon("it is read", || m.ls("inbox").is_empty());
     is_verified(&m, &case.file);
+}
+
+/// S1271: a letter with a valid signature that grew is other content, also if its file keeps its time.
+#[test]
+fn s1271_grown_after_it_was_verified() {
+    forge_and_restore(&Case::agentazall_grown());
 }
 
 /// S570: it makes no difference if the file was away or broken in between.

@@ -237,6 +237,10 @@ fn is_only_grown(
     opened: &FileInput<'_, LetterFacts>,
     now: &LetterFacts,
 ) -> bool {
+    // The file of a whole signed text was finished. Anybody may set a file's time back.
+    if old.is_signed() && old.has_bit(LetterFacts::WHOLE) {
+        return false;
+    }
     let young = (0..mark::STILL_MS).contains(&now.mtime.saturating_sub(old.mtime));
     // A removed mark means that another program put a new message here.
     let may = (old.has_bit(LetterFacts::UNFINISHED) || young)
