@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Dir, FileType};
 
 use super::block::LetterContent;
-use super::letter::ParsedLetter;
+use super::letter::{self, ParsedLetter};
 use super::names;
 use crate::model::Attachment;
 use crate::store::atomic_file::TEMP_END;
@@ -119,28 +119,20 @@ pub(super) fn list_attachments(
 
 /// Returns the names that a message gives, signed or not.
 fn list_stated_names(parsed: &ParsedLetter, there: &[Attachment]) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    let mut add = |name: String| {
-        if !name.is_empty() && !names.contains(&name) {
-            names.push(name);
-        }
-    };
     if let Some(files) = &parsed.content.signed_attachments {
-        for file in files {
-            add(file.name.clone());
-        }
-        return names;
+        return letter::list_distinct(files.iter().map(|file| file.name.clone()));
     }
+    let mut names: Vec<String> = Vec::new();
     // Names are joined with commas and not quoted. The names on disk tell which commas are part of a name.
     let mut line = parsed.letter.get("Attachments").unwrap_or_default().to_owned();
     for a in there.iter().filter(|a| a.name.contains(',')) {
         if line.contains(&a.name) {
             line = line.replace(&a.name, "");
-            add(a.name.clone());
+            names.push(a.name.clone());
         }
     }
-    line.split(',').for_each(|name| add(name.trim().to_owned()));
-    names
+    names.extend(line.split(',').map(|name| name.trim().to_owned()));
+    letter::list_distinct(names.into_iter().filter(|name| !name.is_empty()))
 }
 
 /// Returns the reason why a file that is there is withheld all the same.

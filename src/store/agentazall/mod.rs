@@ -218,14 +218,14 @@ impl AgentAzall {
     /// Builds a message of what its file alone says.
     fn build_message(&self, parsed: ParsedLetter) -> Message {
         let reading = parsed.content;
-        let to = letter::merge_recipients(&reading.to, &[]);
         let everybody = letter::merge_recipients(&reading.to, &reading.cc);
         let subject = reading.subject.as_deref().unwrap_or_default();
         let thread = letter::derive_thread(subject, &parsed.from, &everybody, &self.format.me);
+        let (to, cc) = letter::split_recipients(everybody, &reading.to);
         Message {
             from: Some(parsed.from).filter(|from| !from.is_empty()),
-            cc: everybody.into_iter().filter(|address| !to.contains(address)).collect(),
             to,
+            cc,
             time: Timestamp::from_millis(parsed.facts.time),
             subject: reading.subject,
             thread: Some(thread),

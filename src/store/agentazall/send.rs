@@ -122,8 +122,7 @@ impl crate::store::MessageAppender for AgentAzall {
         let files: Vec<_> = draft.attachments.iter().map(|a| (a.name.clone(), a.size)).collect();
         check_attachment_names(&files)?;
         let to = everybody.join(", ");
-        let first = letter::merge_recipients(&draft.to, &[]);
-        let also: Vec<String> = everybody.iter().filter(|a| !first.contains(a)).cloned().collect();
+        let (first, also) = letter::split_recipients(everybody.clone(), &draft.to);
         let id = self.find_free_id(&to, &subject, with)?;
         let bytes = write::compose_letter(
             &OutgoingLetter {
