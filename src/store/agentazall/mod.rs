@@ -125,6 +125,8 @@ impl AgentAzall {
         let mail = AgentAzallFormat::new(me, zone, places, settings, (state, known));
         let about = StoreProperties {
             threads: ThreadScheme::Links,
+            // The file also has the header.
+            max_body: (MAX_FILE - (64 << 10)) as u64,
             attachment_rule: Some(send::check_attachment_names),
             ..StoreProperties::new(spec, &mail.me, base)
         };

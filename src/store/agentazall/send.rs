@@ -141,6 +141,7 @@ impl crate::store::MessageAppender for AgentAzall {
             },
             with.signer,
         );
+        check_letter_size(bytes.len())?;
         let thread = match with.parent.and_then(|p| p.thread.clone()) {
             Some(thread) if draft.in_reply_to.is_some() => thread,
             _ => letter::derive_thread(&subject, &self.format.me, &everybody, &self.format.me),
@@ -308,6 +309,18 @@ impl AgentAzall {
     }
 }
 
+/// Checks that every reader takes a letter of this size, also when a mark has made it one byte longer.
+///
+/// # Errors
+/// [`StoreError::TooLarge`].
+fn check_letter_size(bytes: usize) -> Result<(), StoreError> {
+    if bytes < letter::MAX_FILE {
+        return Ok(());
+    }
+    let limit = letter::MAX_FILE >> 20;
+    Err(StoreError::TooLarge(format!("a letter with its header has less than {limit} MiB")))
+}
+
 /// Checks that files of these names can be attached.
 ///
 /// # Errors
@@ -327,4 +340,16 @@ pub(super) fn check_attachment_names(files: &[(String, u64)]) -> Result<(), Stor
         seen.push(name);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_letter_that_no_reader_takes_is_too_large() {
+        assert!(check_letter_size(letter::MAX_FILE - 1).is_ok());
+        let refused = check_letter_size(letter::MAX_FILE);
+        assert!(matches!(refused, Err(StoreError::TooLarge(_))), "{refused:?}");
+    }
 }

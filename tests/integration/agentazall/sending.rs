@@ -167,6 +167,22 @@ fn s109_retries_and_links() {
     assert_eq!(m.ls("threads").len(), 1);
 }
 
+/// S1272: a letter that would be too large for its readers is refused at its close, whatever `max_message` allows.
+#[test]
+fn s1272_too_large_for_readers() {
+    let bed = Bed::new();
+    let tree = Tree::new(&bed);
+    mailboxes(&tree, &["bob@localhost"]);
+    bed.config(&format!("max_message = \"80 MiB\"\n{}", tree.store()));
+    let m = bed.mount("bar");
+    let write = "head -c 67100000 /dev/zero | tr '\\0' a | tee outbox/bob@localhost > /dev/null";
+    let out = m.sh(write);
+    assert!(!out.ok() && out.stderr.contains("File too large"), "{out:?}");
+    for (address, folder) in [(ME, "outbox"), (ME, "sent"), ("bob@localhost", "inbox")] {
+        assert_eq!(tree.list(address, folder), [], "{folder} of {address}");
+    }
+}
+
 /// S110: a recipient with a mailbox has the letter at once. For the others it waits in outbox/, is shown in sent/
 /// and is reported in status.txt. msgfs makes no mailbox for anybody.
 #[test]
