@@ -98,6 +98,7 @@ dir = "$SYNC/m"
         me: "foo".into(),
         own_address: as_me.map(Into::into),
         home: Some("/home/u".into()),
+        durability: Durability::None,
         ..StoreSpec::default()
     };
     assert_eq!(

@@ -11,7 +11,7 @@ use super::file::Config;
 use super::paths::{PathError, default_dir, find_default_store};
 use super::reader::{ConfigReader, SpannedValue};
 use super::values::{parse_address, parse_alias, parse_entry_name, parse_folder};
-use crate::model::{Roles, find_word};
+use crate::model::find_word;
 use crate::store::maildir::{self, MaildirSettings};
 use crate::store::{Kind, StoreSpec, probe};
 
@@ -126,7 +126,7 @@ impl Config {
                 None => default_dir(entry.kind, env)?,
             };
             let no_place = || PathError::NoPlace(entry.name.clone(), entry.kind);
-            Ok(entry.to_spec(dir.ok_or_else(no_place)?, env, me, self.trust.roles))
+            Ok(entry.to_spec(dir.ok_or_else(no_place)?, env, me, self))
         };
         entries.iter().map(spec).collect()
     }
@@ -154,7 +154,7 @@ impl Config {
                 find_default_store(*kind, env)?,
                 env,
                 me,
-                self.trust.roles,
+                self,
             ))
         };
         kinds.iter().filter_map(spec).collect()
@@ -183,7 +183,7 @@ impl Config {
             let dir = default_dir(*kind, env).ok().flatten()?;
             let is_vacant =
                 kind.row().is_store.is_some() && find_default_store(*kind, env).is_none();
-            let spec = || StoreConfig::with_defaults(*kind).to_spec(dir, env, me, self.trust.roles);
+            let spec = || StoreConfig::with_defaults(*kind).to_spec(dir, env, me, self);
             is_vacant.then(|| AbsentStore { spec: spec(), env: env.clone() })
         };
         kinds.iter().filter_map(vacant).collect()
@@ -221,7 +221,7 @@ impl StoreConfig {
         Self { name: kind.to_string(), kind, ..Self::default() }
     }
 
-    fn to_spec(&self, dir: PathBuf, env: &Env, me: &str, roles: Roles) -> StoreSpec {
+    fn to_spec(&self, dir: PathBuf, env: &Env, me: &str, config: &Config) -> StoreSpec {
         let own = self.kind.row().me_variable.and_then(|variable| env.var(variable));
         StoreSpec {
             name: self.name.clone(),
@@ -233,7 +233,8 @@ impl StoreConfig {
             own_address: self.me.clone().or_else(|| Some(own?.to_string_lossy().into_owned())),
             state: None,
             home: env.home().map(Path::to_owned),
-            roles,
+            roles: config.trust.roles,
+            durability: config.durability,
             maildir: self.maildir.clone(),
         }
     }

@@ -197,6 +197,8 @@ pub struct StoreSpec {
     pub state: Option<PathBuf>,
     /// The statements of signatures on roles, where the format's addresses are roles and keys may be pinned to them.
     pub roles: Roles,
+    /// The way in which an append treats the disk.
+    pub durability: Durability,
     /// `$HOME`, for formats whose programs always read there.
     pub home: Option<PathBuf>,
     /// The settings that only stores of kind `maildir` have.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Kind, StoreError, StoreSpec};
+use super::{Durability, Kind, StoreError, StoreSpec};
 
 /// The way in which a format tells threads apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,6 +89,8 @@ pub struct StoreProperties {
     /// A function that returns the part of a record that must stay as it was verified, if the format's programs may
     /// rewrite its logs and drop members that they do not know.
     pub signed_text: Option<SignedTextFn>,
+    /// The way in which an append treats the disk.
+    pub durability: Durability,
     /// The folder for state that must outlive the cache ([`StoreSpec::state`]).
     pub state: Option<PathBuf>,
 }
@@ -123,6 +125,7 @@ impl StoreProperties {
             locks_threads: false,
             attachment_rule: None,
             signed_text: None,
+            durability: spec.durability,
             state: spec.state.clone(),
         }
     }

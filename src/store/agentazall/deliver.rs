@@ -24,8 +24,8 @@ use crate::model::{Seed, sanitize_line};
 use crate::store::atomic_file::rename_new;
 use crate::store::engine::files::FileRow;
 use crate::store::{
-    DeliveryFate, DeliveryQueue, NOT_TRIED_AGAIN, Notebook, OutboundMail, Store as _, StoreError,
-    fs,
+    DeliveryFate, DeliveryQueue, Durability, NOT_TRIED_AGAIN, Notebook, OutboundMail, Store as _,
+    StoreError, fs,
 };
 
 /// The recipients that have a file of `outbox/`, by its path.
@@ -163,7 +163,9 @@ impl AgentAzall {
             all &= delivered && is_here;
         }
         if all && !waiting.recipients.is_empty() {
-            let moved = self.move_to_folder(MailboxFolder::Sent, &place, &waiting.bytes);
+            let moved = self
+                .sync_only_inbox(&waiting, &place)
+                .and_then(|()| self.move_to_folder(MailboxFolder::Sent, &place, &waiting.bytes));
             self.note_failure(path, "", moved.as_ref().err());
             match moved {
                 Ok(moved) => done |= moved,
@@ -183,6 +185,26 @@ impl AgentAzall {
         }
         self.sync_dirs()?;
         self.format.state.save_delivered(&known)
+    }
+
+    /// Waits until an only recipient's copy is on disk, if the settings ask for that: the letter is about to leave the
+    /// outbox. With more recipients, [`AgentAzall::note_delivered`] has waited.
+    fn sync_only_inbox(
+        &self,
+        waiting: &WaitingLetter,
+        place: &LetterPath<'_>,
+    ) -> Result<(), StoreError> {
+        let [(to, _)] = waiting.recipients.as_slice() else { return Ok(()) };
+        if self.properties.durability == Durability::None {
+            return Ok(());
+        }
+        let inbox = inbox_of(&self.format.mailboxes.join(to), place);
+        let mut unsynced = self.format.unsynced_dirs.lock();
+        let theirs: Vec<PathBuf> =
+            unsynced.iter().filter(|folder| folder.starts_with(&inbox)).cloned().collect();
+        fs::sync_dirs(&theirs)?;
+        unsynced.retain(|folder| !theirs.contains(folder));
+        Ok(())
     }
 
     /// Forgets the recipients of files that are not in the outbox any more. A file that cannot be seen may still be

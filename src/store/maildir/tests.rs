@@ -76,6 +76,7 @@ impl Place {
             own_address: None,
             state: None,
             roles: crate::model::Roles::default(),
+            durability: crate::model::Durability::default(),
             home: None,
             maildir,
         }

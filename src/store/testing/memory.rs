@@ -73,6 +73,7 @@ impl Memory {
             locks_threads: true,
             attachment_rule: (!of.text_only).then_some(carries),
             signed_text: None,
+            durability: crate::store::Durability::default(),
             state: None,
         };
         Self {

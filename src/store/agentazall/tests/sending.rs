@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::model::{DraftAttachment, SignatureScope, verify};
-use crate::store::MessageReader;
+use crate::store::{Durability, MessageReader};
 use std::os::unix::fs::MetadataExt;
 
 fn with<'a>(signer: &'a Key, taken: &'a dyn Fn(&str) -> bool) -> PrepareContext<'a> {
@@ -115,6 +115,28 @@ fn a_local_recipient_has_it_at_once_and_it_moves_to_sent() {
     let why: Vec<_> = read.attachments.iter().map(|a| a.withheld.as_deref().unwrap()).collect();
     assert_eq!(why, ["does not match its signed hash", "is not among the signed attachments"]);
     assert!(store.open_part(&found.at, "plan.pdf").is_err());
+}
+
+#[test]
+fn the_copy_of_an_only_recipient_is_on_disk_before_the_letter_moves_to_sent() {
+    for (durability, is_synced) in [(Durability::Fsync, true), (Durability::None, false)] {
+        let bed = Bed::new();
+        std::fs::create_dir_all(bed.mailbox("bob@x")).unwrap();
+        let spec = StoreSpec { durability, ..bed.spec() };
+        let store = AgentAzall::open_in_zone(&spec, TimeZone::UTC).unwrap();
+        store.scan(true, &mut Book::default()).unwrap();
+        store.adopt_key(&seed(7)).unwrap();
+        let message = prepared(&store, &draft(&["bob@x"], "text"));
+        store.append_record(&message).unwrap();
+        assert_eq!(tree(&bed.base()), [format!("sent/{}.txt", message.id)]);
+        let day = date::format_local_day(Timestamp::now(), store.zone());
+        let inbox = bed.mailbox("bob@x").join(&day).join("inbox");
+        let waits = |folder: &Path| store.format.unsynced_dirs.lock().contains(folder);
+        assert_eq!(waits(&inbox), !is_synced);
+        assert!(waits(&bed.base().join(&day).join("sent")), "that is synced once, later");
+        store.sync_appends().unwrap();
+        assert!(!waits(&inbox));
+    }
 }
 
 #[test]
