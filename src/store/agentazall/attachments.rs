@@ -22,6 +22,10 @@ use crate::store::fs::{self, Stamp};
 const CHANGED: &str = "does not match its signed hash";
 const MISSING: &str = "is missing";
 const UNSIGNED: &str = "is not among the signed attachments";
+const TOO_LARGE: &str = "is too large to be checked";
+
+/// The size of the largest attachment whose signed hash is checked. A reader waits while a file is hashed.
+pub(super) const MAX_ATTACHMENT: u64 = 1 << 30;
 
 /// The bit of [`hash_dir_state`] for a file that can be shown.
 pub(super) const SHOWN: u64 = 1;
@@ -146,6 +150,10 @@ fn find_withhold_reason(
     let mut of_name = signed.iter().filter(|f| f.name == name).peekable();
     if of_name.peek().is_none() {
         return Some(UNSIGNED.to_owned());
+    }
+    let size = file.ok().and_then(|file| file.metadata().ok()).map_or(0, |meta| meta.len());
+    if size > MAX_ATTACHMENT {
+        return Some(TOO_LARGE.to_owned());
     }
     let digest = file.map_err(ToString::to_string);
     match digest.and_then(|file| digests.file_digest(file).map_err(|e| e.to_string())) {

@@ -4,7 +4,7 @@ use std::io;
 
 use super::layout::MailboxFolder;
 use super::write::{self, OutgoingLetter};
-use super::{AgentAzall, date, deliver, key, layout, letter, names, new_files, text};
+use super::{AgentAzall, attachments, date, deliver, key, layout, letter, names, new_files, text};
 use crate::model::{DeliveryState, Draft, Message, Timestamp, reply_subject, sanitize_line};
 use crate::store::engine::files::{
     self,
@@ -321,14 +321,19 @@ fn check_letter_size(bytes: usize) -> Result<(), StoreError> {
     Err(StoreError::TooLarge(format!("a letter with its header has less than {limit} MiB")))
 }
 
-/// Checks that files of these names can be attached.
+/// Checks that files of these names and sizes can be attached.
 ///
 /// # Errors
-/// [`StoreError::Invalid`] with the first name that cannot.
+/// [`StoreError::Invalid`] with the first name that cannot, [`StoreError::TooLarge`].
 pub(super) fn check_attachment_names(files: &[(String, u64)]) -> Result<(), StoreError> {
     let mut seen: Vec<&str> = Vec::new();
-    for (name, _) in files {
+    for (name, size) in files {
         let shown = sanitize_line(name);
+        if *size > attachments::MAX_ATTACHMENT {
+            let limit = attachments::MAX_ATTACHMENT >> 30;
+            let why = format!("Attach: {shown:?} has more than {limit} GiB");
+            return Err(StoreError::TooLarge(why));
+        }
         if !names::is_attachment_name(name) || name.trim() != name {
             let why = format!("Attach: {shown:?} cannot be the name of an attachment; rename it");
             return Err(StoreError::Invalid(why));

@@ -118,6 +118,36 @@ fn a_local_recipient_has_it_at_once_and_it_moves_to_sent() {
 }
 
 #[test]
+fn an_attachment_that_is_too_large_to_be_checked_is_withheld() {
+    let bed = Bed::new();
+    let store = sender(&bed);
+    let file = bed.root().join("plan");
+    std::fs::write(&file, "the plan").unwrap();
+    let hash: [u8; 32] = <sha2::Sha256 as sha2::Digest>::digest("the plan").into();
+    let plan = |size: u64| {
+        let (name, sha256) = ("plan.pdf".into(), crate::model::encode_hex(&hash));
+        let attachments = vec![DraftAttachment { name, path: file.clone(), size, sha256 }];
+        Draft { attachments, ..draft(&["carol@far"], "hi") }
+    };
+    let message = prepared(&store, &plan(8));
+    store.append_record(&message).unwrap();
+    let mut seen = Book::default();
+    store.scan(true, &mut seen).unwrap();
+    let at = seen.one(&message.id).at;
+    let path = store.mailbox_dir().join(store.source_path(at.source).unwrap());
+    let part = path.with_extension("").join("plan.pdf");
+    let part = std::fs::File::options().write(true).open(part).unwrap();
+    part.set_len(attachments::MAX_ATTACHMENT + 1).unwrap();
+    let read = MessageReader::read_record(&store, &at).unwrap().message;
+    assert_eq!(read.attachments[0].withheld.as_deref(), Some("is too large to be checked"));
+    assert!(store.open_part(&at, "plan.pdf").is_err());
+    // No reader would show it, so it is not sent.
+    let large = plan(attachments::MAX_ATTACHMENT + 1);
+    let refused = store.prepare_records(&large, &with(&Key::new(7), &|_| false));
+    assert!(matches!(refused, Err(StoreError::TooLarge(_))), "{refused:?}");
+}
+
+#[test]
 fn the_copy_of_an_only_recipient_is_on_disk_before_the_letter_moves_to_sent() {
     for (durability, is_synced) in [(Durability::Fsync, true), (Durability::None, false)] {
         let bed = Bed::new();
