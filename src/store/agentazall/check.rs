@@ -53,8 +53,14 @@ impl AgentAzall {
                 if bytes.is_empty() {
                     return say(&path, "file", "the file is empty".into());
                 }
+                if let Some(why) = letter::find_size_fault(bytes) {
+                    return say(&path, "file", why);
+                }
                 let who = (self.format.me.as_str(), self.zone());
                 let parsed = letter::parse_letter(bytes, &stamp, &place, who);
+                if let Some(why) = parsed.find_link_fault() {
+                    return say(&path, "file", why);
+                }
                 self.check_letter(&path, &place, &parsed, verify, &mut say);
                 check_duplicate_id(&path, &parsed, &mut seen, &mut say);
             }
@@ -230,6 +236,7 @@ fn check_duplicate_id(
 
 #[cfg(test)]
 mod tests {
+    use super::super::letter::MAX_FILE;
     use super::super::tests::Bed;
     use crate::store::MessageReader as _;
     use crate::store::Store;
@@ -244,6 +251,12 @@ mod tests {
         );
         std::os::unix::fs::symlink("good.txt", bed.base().join("2026-03-11/inbox/l.txt")).unwrap();
         bed.put("2026-03-11/inbox/e.txt", "");
+        let unreadable = "From: bob@x\nX-Msgfs-Unreadable: half a mail\nMessage-ID: u\n---\nx";
+        bed.put("2026-03-11/inbox/u.txt", unreadable);
+        bed.put("2026-03-11/inbox/z.txt", "From: bob@x\n---\n");
+        let large = bed.base().join("2026-03-11/inbox/z.txt");
+        let large = std::fs::File::options().write(true).open(large).unwrap();
+        large.set_len(MAX_FILE as u64 + 1).unwrap();
         bed.put("2026-03-11/inbox/d.txt/x", "");
         let store = bed.scanned();
         let (mut found, mut details) = (Vec::new(), Vec::new());
@@ -266,7 +279,7 @@ mod tests {
         for rule in ["header", "date", "message-id", "attachment", "duplicate"] {
             assert!(found.iter().any(|(_, r)| *r == rule), "{rule} in {found:?}");
         }
-        for odd in ["/l.txt", "/d.txt", "/e.txt"] {
+        for odd in ["/l.txt", "/d.txt", "/e.txt", "/u.txt", "/z.txt"] {
             assert_eq!(of(odd), ["file"], "{odd}");
         }
     }

@@ -28,7 +28,7 @@ use super::letter::{self, LetterFacts, LetterHash, MAX_FILE, ParsedLetter};
 use super::state::AgentAzallState;
 use super::{AgentAzall, attachments, config, date, deliver, group::IdAssignment, key, mark, text};
 use crate::model::locks::{LockLevel, Mutex, RwLock};
-use crate::model::{Seed, Timestamp, qualify_id, sanitize_line};
+use crate::model::{Seed, Timestamp, qualify_id};
 use crate::store::atomic_file::TEMP_END;
 use crate::store::digest::DigestCache;
 use crate::store::engine::Format;
@@ -359,10 +359,8 @@ impl FileFormat for AgentAzallFormat {
         _: &mut DirCache<'_>,
         opened: &'a FileInput<'a, LetterFacts>,
     ) -> io::Result<FileReading<ParsedLetter, LetterFacts>> {
-        if opened.bytes.len() > MAX_FILE {
-            let limit = MAX_FILE >> 20;
-            let why = format!("is larger than {limit} MiB, so it is not a message");
-            return Ok(FileReading::rejected(format!("it cannot be read: {why}")));
+        if let Some(why) = letter::find_size_fault(opened.bytes) {
+            return Ok(FileReading::rejected(why));
         }
         let Some(mut parsed) = self.parse_letter_file(opened.file, &opened.stamp, opened.bytes)
         else {
@@ -374,9 +372,7 @@ impl FileFormat for AgentAzallFormat {
         let verdict = if opened.bytes.is_empty() {
             let reason = "the file is empty".into();
             FileVerdict::Rejected(FileRejection { reason, incomplete: true, time: None, facts })
-        } else if let Some(why) = parsed.letter.get(text::UNREADABLE) {
-            let reason =
-                format!("a link brought a message that cannot be read: {}", sanitize_line(why));
+        } else if let Some(reason) = parsed.find_link_fault() {
             FileVerdict::Rejected(FileRejection { reason, incomplete: false, time: None, facts })
         } else if let Some(reason) = self.find_filter_refusal(context, opened.file, &parsed) {
             let time = Some(Timestamp::from_millis(facts.time));

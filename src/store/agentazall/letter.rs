@@ -12,7 +12,7 @@ use super::date::{self, DateForm};
 use super::layout::LetterPath;
 use super::text::{self, Letter, without_mark};
 use super::{names, thread};
-use crate::model::{PublicKey, SignatureClaim, SignatureScope, Timestamp, verify};
+use crate::model::{PublicKey, SignatureClaim, SignatureScope, Timestamp, sanitize_line, verify};
 use crate::store::FoundMessage;
 use crate::store::engine::files::FileFacts;
 use crate::store::fs::{self, Stamp};
@@ -182,6 +182,13 @@ pub(super) struct ParsedLetter {
     pub facts: LetterFacts,
 }
 
+/// Returns the reason why a file of these bytes is too large to be a message.
+pub(super) fn find_size_fault(bytes: &[u8]) -> Option<String> {
+    let limit = MAX_FILE >> 20;
+    let why = || format!("it cannot be read: is larger than {limit} MiB, so it is not a message");
+    (bytes.len() > MAX_FILE).then(why)
+}
+
 /// Parses the bytes of a message file that lies at `place` in the mailbox of `me`.
 pub(super) fn parse_letter(
     bytes: &[u8],
@@ -327,6 +334,12 @@ pub(super) fn derive_thread(subject: &str, from: &str, recipients: &[String], me
 }
 
 impl ParsedLetter {
+    /// Returns the reason why a link could make no message of this.
+    pub fn find_link_fault(&self) -> Option<String> {
+        let why = sanitize_line(self.letter.get(text::UNREADABLE)?);
+        Some(format!("a link brought a message that cannot be read: {why}"))
+    }
+
     /// Returns the report of this message, as far as this one file tells it.
     pub fn into_report(self, me: &str) -> FoundMessage<'static> {
         let to = merge_recipients(&self.content.to, &self.content.cc);
