@@ -4,6 +4,7 @@
 //! once, even if an answer was lost, and two machines that write as one never overtake each other unseen.
 
 use std::fs::File;
+use std::io;
 use std::time::{Duration, Instant};
 
 use async_nats::{Event, HeaderMap, Message, Request, RequestErrorKind, ServerError};
@@ -12,7 +13,7 @@ use serde::Deserialize;
 use super::failure::NatsError;
 use super::line::{self, AT, PublishedLine};
 use super::log::{NatsLogReader, NatsLogTail};
-use super::log_sync::{LogSync, is_log_blocked};
+use super::log_sync::LogSync;
 use super::receive::ReplayEnd;
 use super::server::{ApiError, NatsConnection};
 use crate::model::sanitize_line;
@@ -28,7 +29,7 @@ const BYTES: usize = 4 << 20;
 /// not be done.
 const STILL: Duration = Duration::from_secs(1);
 /// The pauses for one writer: after the server has a newer message, a lost answer, a full stream, and a denied
-/// permission.
+/// permission of the server or of the disk.
 const NEWER: Duration = Duration::from_millis(100);
 const LOST: Duration = Duration::from_millis(500);
 const FULL: Duration = Duration::from_secs(5);
@@ -83,28 +84,15 @@ impl LogSync {
         writer: &str,
         batches: bool,
     ) -> Result<bool, NatsError> {
-        let stamp = match self.logs.read_stamp(writer) {
-            Err(error) if is_log_blocked(&error) => {
-                let text = format!("{} {error}", alias::log_name(writer));
-                self.set_note(&format!("log {writer}"), Some(text));
-                return Ok(false);
-            }
-            other => other.map_err(NatsError::disk(writer))?,
-        };
-        self.set_note(&format!("log {writer}"), None);
         let known = self.writer_mut(writer);
-        let same = stamp.is_some() && stamp == known.settled_stamp && !known.place.lacks_lines;
-        let nothing = stamp.is_none() && known.place.end == 0;
-        if same || nothing || known.held_until.is_some_and(|hold| hold > Instant::now()) {
+        if known.held_until.is_some_and(|hold| hold > Instant::now()) {
             return Ok(false);
         }
         known.held_until = None;
-        let file = self.logs.open_log(writer).map_err(NatsError::disk(writer))?;
-        let stamp =
-            file.as_ref().map(Stamp::from_file).transpose().map_err(NatsError::disk(writer))?;
-        if !self.is_settled(writer, file.as_ref(), stamp)? {
+        let opened = self.open_unsettled(writer);
+        let Some(Some((file, stamp))) = self.note_unreadable(writer, opened) else {
             return Ok(false);
-        }
+        };
         let known = self.writer_mut(writer);
         let end = stamp.map_or(0, |stamp| stamp.size);
         if known.place.odd.is_some() && known.compared_upto() < end && known.published_ids.is_none()
@@ -112,7 +100,10 @@ impl LogSync {
             self.load_published_ids(server, writer).await?;
         }
         let limit = if batches && self.writer_mut(writer).is_accepted { LINES } else { 1 };
-        let (lines, upto) = self.collect_lines(writer, file, server.max_payload, limit)?;
+        let collected = self.collect_lines(writer, file, server.max_payload, limit);
+        let Some((lines, upto)) = self.note_unreadable(writer, collected) else {
+            return Ok(false);
+        };
         if !lines.is_empty() {
             return self.publish_lines(server, writer, lines, upto).await;
         }
@@ -136,20 +127,47 @@ impl LogSync {
         Ok(true)
     }
 
+    /// Opens a log in which something is to do now. Returns it with its stamp; both are `None` if it was removed.
+    fn open_unsettled(
+        &mut self,
+        writer: &str,
+    ) -> io::Result<Option<(Option<File>, Option<Stamp>)>> {
+        let stamp = self.logs.read_stamp(writer)?;
+        let known = self.writer_mut(writer);
+        let same = stamp.is_some() && stamp == known.settled_stamp && !known.place.lacks_lines;
+        let nothing = stamp.is_none() && known.place.end == 0;
+        if same || nothing {
+            return Ok(None);
+        }
+        let file = self.logs.open_log(writer)?;
+        let stamp = file.as_ref().map(Stamp::from_file).transpose()?;
+        let is_settled = self.is_settled(writer, file.as_ref(), stamp)?;
+        Ok(is_settled.then_some((file, stamp)))
+    }
+
+    /// Returns the result of reading a log; `None` if it cannot be read. Then people are told, and the log is tried
+    /// again later, so that no other writer waits for it.
+    fn note_unreadable<T>(&mut self, writer: &str, read: io::Result<T>) -> Option<T> {
+        let text = read.as_ref().err().map(|error| format!("{} {error}", alias::log_name(writer)));
+        if text.is_some() {
+            self.writer_mut(writer).held_until = Some(Instant::now() + DENIED);
+        }
+        self.set_note(&format!("log {writer}"), text);
+        read.ok()
+    }
+
     /// Returns true if a log only grew, or was rewritten and has not changed since.
     fn is_settled(
         &mut self,
         writer: &str,
         file: Option<&File>,
         stamp: Option<Stamp>,
-    ) -> Result<bool, NatsError> {
+    ) -> io::Result<bool> {
         let known = self.writer_mut(writer);
         let (ino, len) = stamp.map_or((0, 0), |stamp| (stamp.ino, stamp.size));
         let rewritten = match (known.place.odd, known.place.tail, file) {
             (Some((was, done)), _, _) => was != ino || len < done,
-            (None, Some(tail), Some(file)) => {
-                len < known.place.end || !tail.is_in(file).map_err(NatsError::disk(writer))?
-            }
+            (None, Some(tail), Some(file)) => len < known.place.end || !tail.is_in(file)?,
             (None, ..) => len < known.place.end,
         };
         if !rewritten || known.place.lacks_lines {
@@ -183,16 +201,14 @@ impl LogSync {
         file: Option<File>,
         most: u64,
         limit: usize,
-    ) -> Result<(Vec<OutgoingLine>, u64), NatsError> {
-        let disk = |e| NatsError::Disk(alias::log_name(writer), e);
+    ) -> io::Result<(Vec<OutgoingLine>, u64)> {
         let (mut batch, mut size, mut kept) = (Vec::new(), 0, Vec::new());
         let known = self.writer_mut(writer);
         let mut upto = known.compared_upto();
         let Some(file) = file else { return Ok((batch, upto)) };
-        let ino = Stamp::from_file(&file).map_err(disk)?.ino;
-        let mut lines =
-            NatsLogReader::read_from(file.try_clone().map_err(disk)?, upto).map_err(disk)?;
-        while let Some((line, end)) = lines.next().map_err(disk)? {
+        let ino = Stamp::from_file(&file)?.ino;
+        let mut lines = NatsLogReader::read_from(file.try_clone()?, upto)?;
+        while let Some((line, end)) = lines.next()? {
             let fits = match line::validate_line(writer, line) {
                 Ok(_) if line.len() as u64 + HEADERS > most => {
                     Err(format!("it has {} bytes, and the server takes {most}", line.len()))
@@ -226,7 +242,7 @@ impl LogSync {
             }
         }
         if !batch.is_empty() {
-            file.sync_data().map_err(disk)?;
+            file.sync_data()?;
         }
         for (end, why) in kept {
             self.note_local_line(writer, end, &why);
@@ -396,4 +412,66 @@ pub async fn await_outcome(
         }
         Some(error) => PublishOutcome::Refused(error),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+
+    use super::*;
+    use crate::link::HealthBoard;
+    use crate::link::nats::block_on_runtime;
+    use crate::link::nats::server::tests::silent_server;
+    use crate::link::nats::state::NatsState;
+
+    fn open(dir: &Path) -> (LogSync, Arc<HealthBoard>) {
+        let folder = dir.join("samp");
+        std::fs::create_dir_all(&folder).unwrap();
+        let line = r#"{"id":"1","from":"a","to":"b","thread":"t","ts":1,"body":"x"}"#;
+        std::fs::write(folder.join("log-a.jsonl"), format!("{line}\n")).unwrap();
+        let kept = NatsState::open(&dir.join("state")).unwrap().unwrap();
+        let board = Arc::new(HealthBoard::new("nats", dir, ""));
+        (LogSync::new(&folder, kept, Arc::clone(&board)).unwrap(), board)
+    }
+
+    /// Syncs the log of `a` with a server that does not answer lines.
+    fn sync(log_sync: &mut LogSync) -> bool {
+        let synced = async {
+            let mut server = silent_server().await;
+            let more = log_sync.sync_writer(&mut server, "a", false).await;
+            log_sync.report_notes();
+            more
+        };
+        block_on_runtime(synced).unwrap().unwrap()
+    }
+
+    /// Takes from root, on this thread, the right to read every file.
+    fn obey_modes() {
+        let mut sets = capabilities(None).unwrap();
+        sets.effective -= CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
+        set_capabilities(None, sets).unwrap();
+    }
+
+    /// S1310: the connection goes on, so the logs of other writers are published.
+    #[test]
+    fn s1310_a_log_that_cannot_be_read_stops_no_other() {
+        obey_modes();
+        let dir = tempfile::tempdir().unwrap();
+        let (mut log_sync, board) = open(dir.path());
+        let log = dir.path().join("samp/log-a.jsonl");
+        std::fs::set_permissions(&log, std::fs::Permissions::from_mode(0)).unwrap();
+        assert!(!sync(&mut log_sync));
+        assert_eq!(board.health().notes, ["log-a.jsonl Permission denied (os error 13)"]);
+        assert!(log_sync.writer_mut("a").held_until.is_some(), "it is tried again");
+        // A log that is gone is not tried again for ever.
+        log_sync.writer_mut("a").held_until = Some(Instant::now());
+        std::fs::remove_file(&log).unwrap();
+        assert!(!sync(&mut log_sync));
+        assert_eq!(board.health().notes, [""; 0]);
+        assert_eq!(log_sync.writer_mut("a").held_until, None);
+    }
 }

@@ -384,7 +384,7 @@ impl NatsConnection {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::io::{BufRead as _, BufReader, Read as _, Write as _};
     use std::net::{TcpListener, TcpStream};
 
@@ -425,7 +425,8 @@ mod tests {
         Ok(())
     }
 
-    fn asked(says: &'static str, ends: bool) -> NatsError {
+    /// Returns the configuration of a link to a server that answers each request with this text.
+    fn served(says: &'static str, ends: bool) -> NatsConfig {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("nats://{}", listener.local_addr().unwrap());
         std::thread::spawn(move || {
@@ -433,7 +434,16 @@ mod tests {
             let _ = serve(stream, says, ends);
         });
         let settings = NatsSettings { url: vec![url], ..NatsSettings::default() };
-        let spec = NatsConfig { settings, ..NatsConfig::default() };
+        NatsConfig { settings, ..NatsConfig::default() }
+    }
+
+    /// Returns a connection to a server that does not answer lines.
+    pub async fn silent_server() -> NatsConnection {
+        NatsConnection::connect(&served("", false)).await.unwrap()
+    }
+
+    fn asked(says: &'static str, ends: bool) -> NatsError {
+        let spec = served(says, ends);
         let asked = async {
             let mut server = NatsConnection::connect(&spec).await?.with_mark_bucket();
             server.query_mark_bucket().await

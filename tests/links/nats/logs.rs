@@ -1,6 +1,9 @@
 //! Changes of logs.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 use super::machine::{Machine, append, record, records};
 use super::server::Server;
@@ -295,6 +298,33 @@ fn a_log_that_is_a_symlink_a_fifo_or_a_folder() {
     fs::remove_file(b.log("x")).unwrap();
     b.start();
     b.has("x", &record("x", 1));
+}
+
+/// Takes the right to read every file from this thread and the threads that it starts, in case it is root's.
+fn obey_modes() {
+    let mut sets = capabilities(None).unwrap();
+    sets.effective -= CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
+    set_capabilities(None, sets).unwrap();
+}
+
+/// S1310: a log that may not be read does not stop the writers behind it, and travels once it may be read.
+#[test]
+fn s1310_a_log_that_cannot_be_read_stops_no_other() {
+    obey_modes();
+    let server = Server::start();
+    let (mut a, b) = (Machine::new(&server.url()), Machine::of(&server));
+    a.write("a", &record("a", 0));
+    let log = a.log("a");
+    let mode = |mode| fs::set_permissions(&log, fs::Permissions::from_mode(mode)).unwrap();
+    mode(0);
+    a.start();
+    a.write("b", &record("b", 0));
+    b.has("b", &record("b", 0));
+    a.tells("log-a.jsonl Permission denied");
+    a.connected();
+    mode(0o600);
+    a.restart();
+    b.has("a", &record("a", 0));
 }
 
 #[test]
