@@ -196,18 +196,16 @@ impl HealthBoard {
             return None;
         }
         let since = |ms: i64| Timestamp::from_millis(ms - ms.rem_euclid(1000)).rfc3339_short();
-        let why = match (&health.state, &behind.why) {
-            (_, Some(why)) => why.clone(),
+        let (goes, why) = match (&health.state, &behind.why) {
+            (LinkState::Stopped { why }, _) => (", which is stopped", why.clone()),
+            (_, Some(why)) => (" and goes by itself", why.clone()),
             (LinkState::Waiting { since: at, why }, None) => {
-                format!("not connected since {}: {why}", since(*at))
+                (" and goes by itself", format!("not connected since {}: {why}", since(*at)))
             }
-            _ => return None,
+            (LinkState::Starting | LinkState::Connected { .. }, None) => return None,
         };
         let (name, engine) = (sanitize_line(&self.name), sanitize_line(&health.engine));
-        Some(format!(
-            "waits for the link {name} ({engine}) and goes by itself: {}\n",
-            sanitize_line(&why)
-        ))
+        Some(format!("waits for the link {name} ({engine}){goes}: {}\n", sanitize_line(&why)))
     }
 
     /// Takes over the health that another process of this machine saved, which carries for the link.
@@ -360,4 +358,26 @@ pub fn read_saved_health(folder: &Path) -> Option<LinkHealth> {
     // An earlier msgfs saved them.
     health.hide_logins();
     Some(health)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// S1311: no line goes by itself while the link is stopped.
+    #[test]
+    fn s1311_a_line_of_a_stopped_link_says_why_it_waits() {
+        let dir = tempfile::tempdir().unwrap();
+        let board = HealthBoard::new("nats", dir.path(), "nats://h").with_store("samp");
+        let backlog = LogBacklog { from: 7, why: None };
+        board.update_health(|health| health.behind = [("a".to_owned(), backlog)].into());
+        board.report_stopped("url: must begin with nats://");
+        let why =
+            "waits for the link nats (nats://h), which is stopped: url: must begin with nats://\n";
+        assert_eq!(board.explain_wait("samp", "a", 7).as_deref(), Some(why));
+        assert_eq!(board.explain_wait("samp", "a", 6), None);
+        board.report_failure("no route");
+        let waits = board.explain_wait("samp", "a", 7).unwrap();
+        assert!(waits.contains("and goes by itself: not connected since"), "{waits}");
+    }
 }

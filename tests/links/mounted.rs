@@ -298,7 +298,8 @@ fn s441_secrets_of_nats_are_in_their_files_only() {
     }
 }
 
-/// S441: a user and a password in the address of a server are refused, and are in no output, log or state.
+/// S441, S1311: a user and a password in the address of a server are refused, and are in no output, log or state. A
+/// message that waits for this link says so.
 #[test]
 fn s441_a_password_in_an_address() {
     let mut bed = Bed::new();
@@ -313,6 +314,8 @@ fn s441_a_password_in_an_address() {
         "{out:?}"
     );
     m.ok("echo hi > outbox/bob");
+    let warned = || m.sh("cat sent/*/*.warning").stdout.contains("which is stopped: url");
+    soon("its letter says so", warned);
     let refused = bed.msgfs_out(&["--me", "alice", "link", "create"]);
     assert!(!refused.ok() && !refused.said().contains("hunter2"), "{refused:?}");
     // The state that an earlier msgfs left is shown without them.

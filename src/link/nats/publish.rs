@@ -290,7 +290,12 @@ impl LogSync {
                     known.place.seq = last;
                 }
             }
-            PublishOutcome::Unknown => known.held_until = Some(now + LOST),
+            PublishOutcome::Unknown => {
+                known.held_until = Some(now + LOST);
+                note = Some(format!(
+                    "the server does not say that it took lines of {writer}; they are sent again"
+                ));
+            }
             PublishOutcome::Denied => {
                 known.is_accepted = false;
                 known.held_until = Some(now + DENIED);
@@ -473,5 +478,17 @@ mod tests {
         assert!(!sync(&mut log_sync));
         assert_eq!(board.health().notes, [""; 0]);
         assert_eq!(log_sync.writer_mut("a").held_until, None);
+    }
+
+    /// S1311: the message whose line is sent again and again says why it waits.
+    #[test]
+    fn s1311_a_server_that_does_not_answer_lines_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut log_sync, board) = open(dir.path());
+        assert!(!sync(&mut log_sync));
+        let why = "the server does not say that it took lines of a; they are sent again";
+        assert_eq!(board.health().notes, [why]);
+        let (waiting, behind) = log_sync.measure_backlog();
+        assert_eq!((waiting, behind["a"].why.as_deref()), (1, Some(why)));
     }
 }
