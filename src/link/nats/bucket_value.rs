@@ -106,16 +106,31 @@ pub struct BucketPart {
     pub entries: Vec<ReadCount>,
 }
 
+/// Returns the size of a count in a part, about.
+fn encoded_size(entry: &ReadCount) -> usize {
+    entry.from.len() + entry.id.len() + 40
+}
+
 impl BucketPart {
+    /// Returns the part with these counts. Of more counts than fit, it has so many that it is full.
+    pub fn new(seq: u64, entries: &[ReadCount]) -> Self {
+        let mut size = 0;
+        let kept = entries.iter().take(ENTRIES).take_while(|entry| {
+            let has_room = size < BYTES;
+            size += encoded_size(entry);
+            has_room
+        });
+        Self { seq, entries: kept.cloned().collect() }
+    }
+
     /// Returns the part's counts with as many of the queued ones as fit, which are removed from the queue. `None` if
     /// none fits.
     pub fn fill_from(&self, todo: &mut Vec<ReadCount>) -> Option<Vec<ReadCount>> {
         todo.retain(is_encodable);
-        let cost = |entry: &ReadCount| entry.from.len() + entry.id.len() + 40;
-        let mut size: usize = self.entries.iter().map(cost).sum();
+        let mut size: usize = self.entries.iter().map(encoded_size).sum();
         let mut number = 0;
         for entry in todo.iter().take(ENTRIES.saturating_sub(self.entries.len())) {
-            size += cost(entry);
+            size += encoded_size(entry);
             if size > BYTES && !(self.entries.is_empty() && number == 0) {
                 break;
             }
@@ -277,5 +292,11 @@ mod tests {
         let some = BucketPart::default().fill_from(&mut long).unwrap();
         assert!(some.len() < 64 && encode_value(MachineId(2), &some).len() <= MAX_VALUE);
         assert!(!long.is_empty());
+        // A value with more than fits is full, and takes no more room than a full part.
+        for entries in [(0..600).map(entry).collect(), [some, long].concat()] {
+            let full = BucketPart::new(1, &entries);
+            assert!(full.entries.len() < entries.len());
+            assert!(full.fill_from(&mut vec![entry(0)]).is_none());
+        }
     }
 }

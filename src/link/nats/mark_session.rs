@@ -27,6 +27,10 @@ const SILENCES: u32 = 6;
 const STRIKES: u32 = 3;
 /// The number of counts that are merged at once.
 const COUNTS: usize = 4096;
+/// The limit on the number of parts of this machine, which are enough for as many counts as a machine takes.
+const PARTS: u32 = if cfg!(test) { 4 } else { 4096 };
+/// The number of queued counts above which lost counts are left to the next connection.
+const QUEUED: usize = 1 << 14;
 /// The limit on the number of bad values that are remembered.
 const TOLD: usize = 32;
 
@@ -39,7 +43,7 @@ struct MarkSession<'a> {
     own_subjects: String,
     /// The time at which the bucket was made.
     created: String,
-    /// The counts of the values that existed at first; `None` after they were read.
+    /// The counts of the values that existed at first, as far as they are known here; `None` after they were read.
     initial_replica: Option<MarkReplica>,
     /// The number of values that must still be read at first.
     pending: u64,
@@ -64,20 +68,7 @@ pub async fn run(share: &MarkSyncWorker, known: &mut MarkSyncState) -> Result<()
         Some(info) => info,
         None => server.create_mark_bucket().await?,
     };
-    let mut round = MarkSession {
-        share,
-        known,
-        own_subjects: server.space.identity_subjects(&share.identity.me),
-        server,
-        created: info.created,
-        initial_replica: Some(MarkReplica::default()),
-        pending: 0,
-        unpublished: Vec::new(),
-        parts: BTreeMap::new(),
-        filling_part: 0,
-        held_until: None,
-        bad_values: BTreeMap::new(),
-    };
+    let mut round = MarkSession::new(share, known, server, info.created);
     round.read_local_marks()?;
     // The comparison with the bucket finds those that are missing there.
     round.unpublished.clear();
@@ -92,7 +83,29 @@ pub async fn run(share: &MarkSyncWorker, known: &mut MarkSyncState) -> Result<()
     round.exchange_marks(feed).await
 }
 
-impl MarkSession<'_> {
+impl<'a> MarkSession<'a> {
+    fn new(
+        share: &'a MarkSyncWorker,
+        known: &'a mut MarkSyncState,
+        server: NatsConnection,
+        created: String,
+    ) -> Self {
+        Self {
+            share,
+            known,
+            own_subjects: server.space.identity_subjects(&share.identity.me),
+            server,
+            created,
+            initial_replica: Some(MarkReplica::default()),
+            pending: 0,
+            unpublished: Vec::new(),
+            parts: BTreeMap::new(),
+            filling_part: 0,
+            held_until: None,
+            bad_values: BTreeMap::new(),
+        }
+    }
+
     async fn exchange_marks(&mut self, mut feed: StreamFeed) -> Result<(), NatsError> {
         let (client, mut silences) = (self.server.client.clone(), 0);
         loop {
@@ -180,7 +193,7 @@ impl MarkSession<'_> {
             self.read_local_marks()?;
             let heard = self.known.replica.preview_news(entries);
             if heard.is_empty() {
-                return Ok(());
+                break;
             }
             let noted = self.share.marks.append_heard(self.known.file_length, &heard);
             if let Some(at) = noted.map_err(NatsError::disk("the file of marks"))? {
@@ -188,9 +201,17 @@ impl MarkSession<'_> {
                     self.known.replica.apply_mark(self.known.host, mark);
                 }
                 self.known.file_length = at;
-                return Ok(());
+                break;
             }
         }
+        // Counts for which there is no room here are not kept, since nothing of them is missing there.
+        let known = &self.known.replica;
+        if let Some(there) = &mut self.initial_replica {
+            for entry in entries.iter().filter(|entry| known.has_count(entry)) {
+                there.merge_count(entry);
+            }
+        }
+        Ok(())
     }
 
     /// Reads all values one by one, in a way that nothing can break.
@@ -236,7 +257,8 @@ impl MarkSession<'_> {
     fn read_value(&mut self, seq: u64, subject: &str, bytes: &[u8], entries: &mut Vec<ReadCount>) {
         self.known.last_seq = seq;
         let parted = self.server.space.parse_part_subject(&self.share.identity.me, subject);
-        let mine = parted.filter(|(host, _)| *host == self.known.host).map(|(_, part)| part);
+        let mine = parted.filter(|(host, part)| *host == self.known.host && *part < PARTS);
+        let mine = mine.map(|(_, part)| part);
         if mine.and_then(|part| self.parts.get(&part)).is_some_and(|part| part.seq >= seq) {
             return;
         }
@@ -251,22 +273,24 @@ impl MarkSession<'_> {
             }
             Vec::new()
         });
-        if let Some(there) = &mut self.initial_replica {
-            for entry in &found {
-                there.merge_count(entry);
-            }
-        }
         if let Some(part) = mine {
             // Another machine wrote this part, so its missing counts are published again.
-            let old = self.parts.insert(part, BucketPart { seq, entries: found.clone() });
+            let old = self.parts.insert(part, BucketPart::new(seq, &found));
             let lost = old.into_iter().flat_map(|old| old.entries);
-            self.unpublished.extend(lost.filter(|entry| !found.contains(entry)));
+            let room = QUEUED.saturating_sub(self.unpublished.len());
+            self.unpublished.extend(lost.filter(|entry| !found.contains(entry)).take(room));
         }
         entries.extend(found);
     }
 
     /// Publishes some of the queued counts.
     async fn publish_part(&mut self) -> Result<(), NatsError> {
+        if self.filling_part == PARTS {
+            let why = "there are too many marks, so my other machines do not get all of them";
+            self.held_until = Some((Instant::now() + DENIED, why.to_owned()));
+            self.report_status();
+            return Ok(());
+        }
         let host = self.known.host;
         let part = self.parts.entry(self.filling_part).or_default();
         let (seq, before) = (part.seq, part.entries.len());
@@ -327,4 +351,47 @@ impl MarkSession<'_> {
 
 fn fail_lost<T>(why: &str) -> Result<T, NatsError> {
     Err(NatsError::Lost(why.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::block_on_runtime;
+    use super::super::mark_sync::tests::worker;
+    use super::super::server::tests::silent_server;
+    use super::*;
+    use crate::model::MachineId;
+
+    /// S434: values of other machines, also in the name of this one, take a limited part of the memory.
+    #[test]
+    fn s434_foreign_values_take_limited_memory() {
+        let dir = tempfile::tempdir().unwrap();
+        let share = worker(dir.path());
+        let mut known = MarkSyncState { host: MachineId(1), ..MarkSyncState::default() };
+        let server = async { silent_server().await.with_mark_bucket() };
+        let server = block_on_runtime(server).unwrap();
+        let mut session = MarkSession::new(&share, &mut known, server, String::new());
+        for seq in 0..480 {
+            let (host, part, round) = (MachineId(seq % 2 + 1), seq as u32 / 2 % 12, seq / 24);
+            let entry = |n: u32| {
+                let id = format!("{round}-{part}-{n}");
+                ReadCount { from: "bob".into(), id, host, count: 1 }
+            };
+            let value: Vec<ReadCount> = (0..300).map(entry).collect();
+            let value = bucket_value::encode_value(host, &value);
+            let subject = session.server.space.part_subject("alice", host, part);
+            let mut entries = Vec::new();
+            session.read_value(seq + 1, &subject, &value, &mut entries);
+            assert_eq!(entries.len(), 300);
+            session.apply_heard_counts(&entries).unwrap();
+        }
+        assert!(session.known.replica.is_full());
+        let there = session.initial_replica.as_ref().unwrap();
+        assert!(there.list_missing_in(&MarkReplica::default()).len() < 400);
+        assert_eq!(session.parts.len(), 4);
+        assert!(session.parts.values().all(|part| part.entries.len() == 256));
+        let queued = session.unpublished.len();
+        assert_eq!(queued, QUEUED);
+        session.finish_initial_read();
+        assert_eq!(session.unpublished.len(), queued, "nothing is missing there");
+    }
 }

@@ -247,8 +247,35 @@ impl MarkSyncWorker {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+    use crate::model::Mark;
+
+    /// The marks of a machine that nobody uses.
+    #[derive(Debug)]
+    struct NoMarks;
+
+    impl SharedMarkLog for NoMarks {
+        fn read_since(&self, at: u64) -> io::Result<(Vec<Mark>, u64)> {
+            Ok((Vec::new(), at))
+        }
+
+        fn append_heard(&self, at: u64, _: &[Mark]) -> io::Result<Option<u64>> {
+            Ok(Some(at))
+        }
+    }
+
+    /// Returns the worker of such a machine for `alice`.
+    pub fn worker(dir: &Path) -> MarkSyncWorker {
+        MarkSyncWorker {
+            spec: NatsConfig::default(),
+            identity: MarkOwner { me: "alice".into(), state: dir.to_owned() },
+            marks: Arc::new(NoMarks),
+            board: Arc::new(HealthBoard::new("nats", dir, "")),
+            wake: Arc::default(),
+            is_connected: AtomicBool::new(false),
+        }
+    }
 
     #[test]
     fn patterns() {

@@ -9,8 +9,10 @@ use std::collections::HashMap;
 
 use crate::model::{MachineId, Mark, MarkOrigin};
 
-/// The limit on the number of counts that are accepted from other machines.
-const MOST: usize = 1 << 20;
+/// The limit on the size of the counts that are accepted from other machines, in bytes.
+const MOST: usize = if cfg!(test) { 64 << 10 } else { 192 << 20 };
+/// The size of a count besides its texts.
+const COUNT: usize = 160;
 /// The owner of a mark that follows from a read position: it is kept here and not published.
 pub const NOBODY: MachineId = MachineId(0);
 
@@ -76,12 +78,18 @@ pub struct ReadCount {
     pub count: u32,
 }
 
+/// Returns the size in memory of one count for this message.
+fn count_size(from: &str, id: &str) -> usize {
+    COUNT + from.len() + id.len()
+}
+
 /// The known counts of all messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MarkReplica {
     /// The counts, by writer and id.
     all: HashMap<String, HashMap<String, ReadCounter>>,
-    len: usize,
+    /// The size of all counts.
+    size: usize,
 }
 
 impl MarkReplica {
@@ -99,7 +107,12 @@ impl MarkReplica {
 
     /// Returns true if no more counts can be kept.
     pub fn is_full(&self) -> bool {
-        self.len >= MOST
+        self.size >= MOST
+    }
+
+    /// Returns true if there is a count of the same machine for the same message.
+    pub fn has_count(&self, entry: &ReadCount) -> bool {
+        self.get(&entry.from, &entry.id).is_some_and(|said| said.count(entry.host) > 0)
     }
 
     /// Merges a count. Returns true if it is greater than the known one.
@@ -108,7 +121,7 @@ impl MarkReplica {
         let before = said.0.len();
         let changed = said.merge_count(entry.host, entry.count);
         let grown = said.0.len() - before;
-        self.len += grown;
+        self.size += grown * count_size(&entry.from, &entry.id);
         changed
     }
 
@@ -130,17 +143,18 @@ impl MarkReplica {
         let before = said.0.len();
         let changed = said.set_read(whose, mark.read);
         let grown = said.0.len() - before;
-        self.len += grown;
+        self.size += grown * count_size(&mark.from, &mark.id);
         changed.into_iter().filter(|(host, _)| *host != NOBODY).map(entry).collect()
     }
 
     /// Returns a mark for each new count, with its effect on the message. Changes nothing.
     pub fn preview_news(&self, entries: &[ReadCount]) -> Vec<Mark> {
-        let (mut changed, mut news) = (HashMap::new(), Vec::new());
+        let (mut changed, mut news, mut size) = (HashMap::new(), Vec::new(), self.size);
         for ReadCount { from, id, host, count } in entries {
             let known = || self.get(from, id).cloned().unwrap_or_default();
             let said: &mut ReadCounter = changed.entry((from, id)).or_insert_with(known);
-            if self.len + news.len() < MOST && said.merge_count(*host, *count) {
+            if size < MOST && said.merge_count(*host, *count) {
+                size += count_size(from, id);
                 let (from, id, read) = (from.clone(), id.clone(), said.is_read());
                 news.push(Mark { from, id, read, origin: MarkOrigin::Heard(*host, *count) });
             }
@@ -250,7 +264,8 @@ mod tests {
                 let read = |replica: &MarkReplica| replica.get("bob", "1").is_some_and(ReadCounter::is_read);
                 for (replica, (made, cleared)) in replicas.iter().zip(&models) {
                     prop_assert_eq!(read(replica), !made.is_subset(cleared));
-                    prop_assert_eq!(replica.len, replica.list_missing_in(&MarkReplica::default()).len());
+                    let all = replica.list_missing_in(&MarkReplica::default());
+                    prop_assert_eq!(replica.size, all.len() * count_size("bob", "1"));
                 }
             }
         }
@@ -305,5 +320,24 @@ mod tests {
         assert!(!replica.get("bob", "1").unwrap().is_read());
         let told = replica.apply_mark(here, &mark(true, MarkOrigin::Here));
         assert_eq!((told.len(), told[0].host), (1, here));
+    }
+
+    /// S434: long ids take the room of more short ones.
+    #[test]
+    fn s434_counts_are_limited_by_their_size() {
+        let entry = |n: usize, len: usize| {
+            let id = format!("{n:0len$}");
+            ReadCount { from: "bob".into(), id, host: MachineId(2), count: 1 }
+        };
+        let accepted = |len: usize| {
+            let all: Vec<ReadCount> = (0..1000).map(|n| entry(n, len)).collect();
+            let mut replica = MarkReplica::default();
+            for mark in replica.preview_news(&all) {
+                replica.apply_mark(MachineId(1), &mark);
+            }
+            assert!(replica.is_full() && replica.preview_news(&[entry(0, 7)]).is_empty());
+            replica.list_missing_in(&MarkReplica::default()).len()
+        };
+        assert_eq!((accepted(10), accepted(1000)), (379, 57));
     }
 }
