@@ -116,15 +116,7 @@ impl NatsState {
         changed: impl Iterator<Item = (&'a str, &'a SubjectPosition)>,
         all: impl Iterator<Item = (&'a str, &'a SubjectPosition)> + Clone,
     ) -> io::Result<()> {
-        let mut text = Vec::new();
-        for (writer, place) in changed {
-            push_line(
-                &mut text,
-                &NatsStateLine::Writer { writer: writer.into(), place: place.clone() },
-            );
-        }
-        push_line(&mut text, &NatsStateLine::Cursor(self.cursor.clone()));
-        self.log.append(&text, AppendSync::Later)?;
+        self.log.append(&self.render_lines(changed), AppendSync::Later)?;
         if self.log.len() > LONG && self.log.len() > 4 * 100 * all.clone().count() as u64 {
             self.rewrite_file(all)?;
         }
@@ -135,15 +127,21 @@ impl NatsState {
         &mut self,
         places: impl Iterator<Item = (&'a str, &'a SubjectPosition)>,
     ) -> io::Result<()> {
+        self.log.replace(&self.render_lines(places))
+    }
+
+    /// Renders positions, and the cursor behind them.
+    fn render_lines<'a>(
+        &self,
+        places: impl Iterator<Item = (&'a str, &'a SubjectPosition)>,
+    ) -> Vec<u8> {
         let mut text = Vec::new();
         for (writer, place) in places {
-            push_line(
-                &mut text,
-                &NatsStateLine::Writer { writer: writer.into(), place: place.clone() },
-            );
+            let (writer, place) = (writer.into(), place.clone());
+            push_line(&mut text, &NatsStateLine::Writer { writer, place });
         }
         push_line(&mut text, &NatsStateLine::Cursor(self.cursor.clone()));
-        self.log.replace(&text)
+        text
     }
 }
 
