@@ -202,19 +202,8 @@ pub fn check_link(spec: &NatsConfig) -> Vec<String> {
         if info.state.last_seq > 0 {
             server.fetch_message(info.state.last_seq).await?;
         }
-        let permissions = server.query_permissions().await;
-        let allowed = permissions.as_ref().and_then(|p| p.pointer("/publish/allow"));
-        let mine = allowed.and_then(|allowed| allowed.as_array()).is_none_or(|allowed| {
-            let subjects = allowed.iter().filter_map(|subject| subject.as_str());
-            subjects.into_iter().any(|subject| {
-                server.space.parse_writer(subject).is_some()
-                    || subject == server.space.all_subjects()
-                    || subject.ends_with('>')
-                        && format!("{}.", server.space.all_subjects())
-                            .starts_with(subject.trim_end_matches('>'))
-            })
-        });
-        Ok(mine)
+        let all = server.space.all_subjects();
+        Ok(server.may_publish(&all).await)
     };
     match block_on_runtime(checked) {
         Ok(Ok(true)) => Vec::new(),

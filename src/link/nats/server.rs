@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::bucket_value::MAX_VALUE;
 use super::failure::NatsError;
 use super::login;
-use super::subject::NatsSpace;
+use super::subject::{NatsSpace, do_subjects_meet};
 use crate::link::spec::NatsConfig;
 use crate::model::sanitize_line;
 
@@ -374,12 +374,21 @@ impl NatsConnection {
         self.events.recv().await
     }
 
-    /// Returns the permissions of this user, as the server reports them.
-    pub async fn query_permissions(&mut self) -> Option<Value> {
+    /// Returns true if this user may publish a subject, as the server reports it. A `*` in it stands for any token.
+    pub async fn may_publish(&mut self, subject: &str) -> bool {
+        let permissions = self.query_permissions().await;
+        let allowed = permissions.as_ref().and_then(|all| all.pointer("/publish/allow"));
+        allowed.and_then(Value::as_array).is_none_or(|allowed| {
+            let mut patterns = allowed.iter().filter_map(Value::as_str);
+            patterns.any(|pattern| do_subjects_meet(pattern, subject))
+        })
+    }
+
+    async fn query_permissions(&mut self) -> Option<Value> {
         let request = Request::new().payload("".into());
         let answer = self.client.send_request("$SYS.REQ.USER.INFO", request).await.ok()?;
         let answer: Value = serde_json::from_slice(&answer.payload).ok()?;
-        answer.get("data").and_then(|data| data.get("permissions")).cloned()
+        answer.pointer("/data/permissions").cloned()
     }
 }
 

@@ -63,6 +63,20 @@ pub(super) fn encode_token(writer: &str) -> String {
     out
 }
 
+/// Returns true if a pattern of the server and another one have a subject in common.
+pub(super) fn do_subjects_meet(pattern: &str, other: &str) -> bool {
+    let mut other = other.split('.');
+    for token in pattern.split('.') {
+        match (token, other.next()) {
+            (">", Some(_)) => return true,
+            ("*", Some(_)) | (_, Some("*")) => {}
+            (token, Some(other)) if token == other => {}
+            _ => return false,
+        }
+    }
+    other.next().is_none()
+}
+
 fn decode_token(token: &str) -> Option<String> {
     let mut out = Vec::with_capacity(token.len());
     let mut rest = token.as_bytes();
@@ -98,6 +112,27 @@ mod tests {
         }
         for bad in ["", "a.b", "a*", "a>", "a b", "\u{e9}", "a/b", &"x".repeat(33)] {
             assert!(NatsSpace::new(bad).is_none(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn patterns() {
+        for (pattern, subject, is) in [
+            ("a.b", "a.b", true),
+            ("a.*", "a.b", true),
+            ("a.>", "a.b.c", true),
+            (">", "a", true),
+            ("*.b.>", "a.b.c", true),
+            ("a", "a.b", false),
+            ("a.*", "a.b.c", false),
+            ("a.>", "a", false),
+            ("a.b", "a.c", false),
+            ("a.b", "a.*", true),
+            ("*.*", "a.*", true),
+            ("b.*", "a.*", false),
+            ("a", "a.*", false),
+        ] {
+            assert_eq!(do_subjects_meet(pattern, subject), is, "{pattern} {subject}");
         }
     }
 

@@ -85,6 +85,20 @@ fn no_permission_for_a_writer_is_told_at_once_and_granted_later() {
     soon("it is told no more", || !one.told("may not publish"));
 }
 
+/// S1313: a permission for all spaces is one for this space.
+#[test]
+fn s1313_each_form_of_a_permission_to_publish_counts() {
+    for (may, is_one) in
+        [("\"msgfs.*.*\"", true), ("\"*.team.anna\"", true), ("\"msgfs.other.*\"", false)]
+    {
+        let server = Server::with(&users(may));
+        admin(&server).make_stream(&json!({}));
+        let one = host(&server, "host1", "one");
+        let told = nats::check_link(&one.spec);
+        assert_eq!(told.is_empty(), is_one, "{may}: {told:?}");
+    }
+}
+
 #[test]
 fn what_the_server_refuses_is_not_told_while_it_is_away() {
     let mut server = Server::with(&users("\"msgfs.team.a\""));
