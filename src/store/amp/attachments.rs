@@ -29,7 +29,8 @@ pub(super) struct AmpAttachmentFile {
     file: Option<File>,
 }
 
-/// Finds the attachments of a message and gives them different names.
+/// Finds the attachments of a message and gives them different names. One entry stands for all that are too many; no
+/// attachment has its name, because clean names have no blanks.
 pub(super) fn resolve_attachments(
     stored: &AmpMessage<'_>,
     my_dir: &Path,
@@ -53,6 +54,14 @@ pub(super) fn resolve_attachments(
             Err(reason) => (None, Some(format!("withheld: {reason}"))),
         };
         out.push(AmpAttachmentFile { attachment: Attachment { name, size, withheld }, file });
+    }
+    if stored.more_attachments > 0 {
+        let name = format!("{} more", stored.more_attachments);
+        let withheld = Some("withheld: too many".to_owned());
+        out.push(AmpAttachmentFile {
+            attachment: Attachment { name, size: 0, withheld },
+            file: None,
+        });
     }
     out
 }

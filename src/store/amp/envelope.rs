@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::id::is_message_id;
-use super::limits::FILE_BYTES;
+use super::limits::{FILE_BYTES, KEPT_ATTACHMENTS};
 use crate::model::sanitize_line;
 use crate::store::text::json::{self as scanner, JsonEvent, JsonValue};
 use crate::store::text::strict_json::{self as json, JsonFlaw, JsonMember};
@@ -84,8 +84,10 @@ pub struct AmpMessage<'a> {
     pub message: Option<Cow<'a, str>>,
     /// `payload.type`.
     pub kind: Option<Cow<'a, str>>,
-    /// `payload.attachments`.
+    /// The first [`KEPT_ATTACHMENTS`] entries of `payload.attachments`.
     pub attachments: Vec<AttachmentRef<'a>>,
+    /// The number of further entries.
+    pub more_attachments: usize,
     /// `payload.attachments` is an empty list.
     pub has_empty_attachments: bool,
     /// The source text of `payload.context`, unless absent or `null`.
@@ -237,7 +239,7 @@ fn build_message<'a>(
     let status = |half: &str| noted(half, "status").and_then(ReadState::from_word);
     let inside = AmpObjectMembers::from_object(payload);
     let list = inside.find_member("attachments").map(|m| m.value);
-    let attachments = list.map(parse_attachments).unwrap_or_default();
+    let (attachments, more_attachments) = list.map(parse_attachments).unwrap_or_default();
     let is_list = list.is_some_and(|value| !matches!(value, JsonValue::Null));
     let context = inside.find_member("context").filter(|m| !matches!(m.value, JsonValue::Null));
     Ok(AmpMessage {
@@ -256,6 +258,7 @@ fn build_message<'a>(
         kind: inside.member_text("type"),
         has_empty_attachments: is_list && attachments.is_empty(),
         attachments,
+        more_attachments,
         context: context.and_then(|m| payload.get(m.value_at.clone())),
         status: status("local").or_else(|| status("metadata")),
         received_at: noted("local", "received_at"),
@@ -266,35 +269,43 @@ fn build_message<'a>(
     })
 }
 
-/// Parses a list of attachments. An invalid entry becomes an empty one, so that it is withheld and not hidden.
-fn parse_attachments(value: JsonValue<'_>) -> Vec<AttachmentRef<'_>> {
+/// Parses a list of attachments, and counts the entries that are too many. An invalid entry becomes an empty one, so
+/// that it is withheld and not hidden.
+fn parse_attachments(value: JsonValue<'_>) -> (Vec<AttachmentRef<'_>>, usize) {
     let list = match value {
-        JsonValue::Null => return Vec::new(),
+        JsonValue::Null => return (Vec::new(), 0),
         JsonValue::Compound(list) if list.starts_with('[') => list,
-        _ => return vec![AttachmentRef::default()],
+        _ => return (vec![AttachmentRef::default()], 0),
     };
     let mut entries: Vec<AttachmentRef<'_>> = Vec::new();
-    let mut depth = 0usize;
+    let (mut depth, mut more) = (0usize, 0usize);
+    let begin = |entries: &mut Vec<AttachmentRef<'_>>, more: &mut usize| {
+        if entries.len() < KEPT_ATTACHMENTS {
+            entries.push(AttachmentRef::default());
+        } else {
+            *more += 1;
+        }
+    };
     let mut key = Cow::Borrowed("");
     // The payload was parsed before, so there is no error.
     let _ = scanner::walk_value(list, |event| match event {
         JsonEvent::ObjectStart | JsonEvent::ArrayStart => {
             if depth == 1 {
-                entries.push(AttachmentRef::default());
+                begin(&mut entries, &mut more);
             }
             depth += 1;
         }
         JsonEvent::ObjectEnd | JsonEvent::ArrayEnd => depth = depth.saturating_sub(1),
         JsonEvent::Key(name) if depth == 2 => key = name.to_text(),
-        JsonEvent::Scalar(_) if depth == 1 => entries.push(AttachmentRef::default()),
-        JsonEvent::Scalar(value) if depth == 2 => {
+        JsonEvent::Scalar(_) if depth == 1 => begin(&mut entries, &mut more),
+        JsonEvent::Scalar(value) if depth == 2 && more == 0 => {
             if let Some(entry) = entries.last_mut() {
                 entry.set_member(&key, value);
             }
         }
         JsonEvent::Key(_) | JsonEvent::Scalar(_) => {}
     });
-    entries
+    (entries, more)
 }
 
 impl<'a> AttachmentRef<'a> {

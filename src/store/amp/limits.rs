@@ -13,6 +13,8 @@ pub const CONTEXT_BYTES: usize = 262_144;
 pub const MESSAGE_BYTES: usize = 524_288;
 /// The most attachments.
 pub const ATTACHMENTS: usize = 10;
+/// The most attachments of a message that are read.
+pub const KEPT_ATTACHMENTS: usize = 64;
 /// The largest attachment, in bytes.
 pub const ATTACHMENT_BYTES: u64 = 25 << 20;
 /// The most bytes of all attachments together.
@@ -30,6 +32,7 @@ pub fn is_over_limit(stored: &AmpMessage<'_>) -> bool {
         || stored.subject.as_ref().is_some_and(|s| s.chars().count() > SUBJECT_CHARS)
         || length(&stored.message) > BODY_BYTES
         || stored.context.is_some_and(|context| context.len() > CONTEXT_BYTES)
+        || stored.more_attachments > 0
         || counted.clone().count() > ATTACHMENTS
         || sizes.clone().any(|size| size > ATTACHMENT_BYTES)
         || sizes.fold(0u64, u64::saturating_add) > ATTACHMENTS_BYTES

@@ -6,6 +6,7 @@ use std::io::Read as _;
 
 use super::*;
 use crate::model::encode_hex;
+use crate::store::amp::limits::KEPT_ATTACHMENTS;
 
 fn attachment(id: &str, name: &str, bytes: &[u8]) -> serde_json::Value {
     serde_json::json!({
@@ -81,6 +82,32 @@ fn the_key_is_that_of_the_agent_with_exactly_this_address() {
     let at = Book::scanned(&store).one("msg_1_a").at;
     let claim = store.read_record(&at).unwrap().claim.unwrap();
     assert!(matches!(claim, SignatureClaim::Signed { key: None, .. }), "{claim:?}");
+}
+
+/// S1280: the first entries are kept, and one entry counts the rest.
+#[test]
+fn s1280_attachments_that_are_too_many_are_counted() {
+    let host = Host::new(&["alice", "bob"]);
+    let one = attachment("att_1_a", "same.txt", b"one");
+    let list = vec![one; KEPT_ATTACHMENTS + 1000];
+    host.deliver("bob", &Mail { attachments: list, ..mail("msg_1_a", "alice", "bob") });
+    let json = mail("msg_2_a", "alice", "bob").json().replace(
+        "\"message\": ",
+        &format!("\"attachments\": [{}0, {{\"id\": \"x\"}}], \"message\": ", "0,".repeat(70)),
+    );
+    host.put("bob", "inbox/x/msg_2_a.json", json.as_bytes());
+    let store = host.open("bob");
+    let books = Book::scanned(&store);
+    for (id, last) in [("msg_1_a", "1000 more"), ("msg_2_a", "8 more")] {
+        let shown = store.read_record(&books.one(id).at).unwrap().message;
+        assert_eq!(shown.attachments.len(), KEPT_ATTACHMENTS + 1, "{id}");
+        let rest = shown.attachments.last().unwrap();
+        assert_eq!(
+            (rest.name.as_str(), rest.withheld.as_deref()),
+            (last, Some("withheld: too many"))
+        );
+        assert!(shown.warnings.contains(&"over limit".to_owned()), "{:?}", shown.warnings);
+    }
 }
 
 #[test]
