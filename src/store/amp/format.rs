@@ -8,7 +8,9 @@
 //!    under one id (mail to myself, in `inbox/` and `sent/`). Other content under the same id is another message, and
 //!    its id carries a hash ([`QUALIFIER`](crate::model::QUALIFIER)). So nothing that replaces a verified message inherits its
 //!    verdict. The first to arrive keeps the plain id; files are numbered and read in the order of their arrival. A
-//!    message that was never shown, because its signature is malformed or wrong, has no place to take.
+//!    message that was never shown, because its signature is malformed or wrong, has no place to take. Other clients
+//!    change content on the way, and not every such change is one that a signature allows. So of the files of one
+//!    message, one with a valid signature is reported.
 //! 3. Only a file in `sent/` makes a message mine. A file in `inbox/` that names me as its sender proves nothing.
 //! 4. Stale mail stays out of the inbox: it is reported as read, and the file is left alone.
 
@@ -99,6 +101,8 @@ pub(super) enum AmpFlag {
     RelayPending = 1 << 7,
     /// The file does not say that the message was read.
     Unread = 1 << 8,
+    /// The sender's key in the store did not make its signature.
+    Invalid = 1 << 9,
 }
 
 impl AmpTableFacts {
@@ -284,6 +288,11 @@ impl AmpFormat {
             AmpFlag::Keyless,
             matches!(parsed.claim, Some(SignatureClaim::Signed { key: None, .. })),
         );
+        kept.set_flag(
+            AmpFlag::Invalid,
+            matches!(&parsed.claim, Some(claim @ SignatureClaim::Signed { key: Some(key), .. })
+                if !verify_claim(key, claim)),
+        );
         let given = parsed.stored.relayed_id.as_deref().filter(|_| !to_me);
         kept.alias = given.map_or(kept.alias, |id| facts::hash_texts(&[id]));
         let Some(expires) = parsed.facts.expires else { return kept };
@@ -331,7 +340,7 @@ impl FileFormat for AmpFormat {
     type Message<'a> = AmpMessageRecord<'a>;
     type Context = AmpScanContext;
 
-    const TAG: [u8; 8] = *b"ampfil05";
+    const TAG: [u8; 8] = *b"ampfil06";
     const LONGEST: usize = FILE_BYTES;
     const HAS_ARRIVAL: bool = true;
 
@@ -586,9 +595,13 @@ pub(super) fn find_copies(
     copies
 }
 
-/// Chooses the one file that is reported for a message.
+/// Chooses the one file that is reported for a message. A copy that was changed on the way may have a signature that
+/// does not fit any more, so other copies come before it.
 fn choose_primary_copy(table: &files::FileTable<AmpTableFacts>, members: &[u32]) -> Option<u32> {
-    members.iter().min_by_key(|n| (AmpMailFolder::from_path(table.folder(**n)), **n)).copied()
+    let is_invalid =
+        |n: u32| table.facts(n).is_some_and(|kept: &AmpTableFacts| kept.has_flag(AmpFlag::Invalid));
+    let rank = |n: &&u32| (is_invalid(**n), AmpMailFolder::from_path(table.folder(**n)), **n);
+    members.iter().min_by_key(rank).copied()
 }
 
 fn describe_message<'r>(

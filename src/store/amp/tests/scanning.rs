@@ -384,3 +384,40 @@ fn times_fall_back_to_what_the_store_noted_and_to_the_file() {
     books.scan(&store, true);
     assert_eq!(books.one("msg_2_a").time, by_file.time);
 }
+
+/// S1281: a changed copy that came first hides no message with a valid signature.
+#[test]
+fn s1281_a_changed_copy_hides_no_valid_message() {
+    for changed in ["how are you\\n", "how are you\\r\\n"] {
+        let host = Host::new(&["alice", "bob", "eve"]);
+        let good = Mail { signer: Some("alice"), ..mail("msg_1_a", "alice", "bob") };
+        let copy = good.json().replace("how are you", changed).replace("17:42:05Z", "17:42:04Z");
+        host.put("bob", "inbox/eve/msg_1_a.json", copy.as_bytes());
+        let store = host.open("bob");
+        let mut books = Book::scanned(&store);
+        host.deliver("bob", &good);
+        for full in [true, false] {
+            books.scan(&store, full);
+            let one = books.one("msg_1_a");
+            assert_eq!((one.valid(), one.to_me), (Some(true), true), "{changed}");
+        }
+        // Another store finds both at once.
+        let later = host.open("bob");
+        assert_eq!(Book::scanned(&later).one("msg_1_a").valid(), Some(true), "{changed}");
+    }
+}
+
+/// S1281: a client that removes the last newline on delivery breaks the copy in my inbox, not the one in my `sent/`.
+#[test]
+fn s1281_mail_to_myself_with_a_last_newline_is_in_sent() {
+    let host = Host::new(&["bob"]);
+    let sent = Mail { signer: Some("bob"), body: "hi\n", ..mail("msg_1_a", "bob", "bob") };
+    let json = sent.json();
+    host.put("bob", "sent/x/msg_1_a.json", json.as_bytes());
+    host.put("bob", "inbox/x/msg_1_a.json", json.replace("\"hi\\n\"", "\"hi\"").as_bytes());
+    let store = host.open("bob");
+    let books = Book::scanned(&store);
+    let one = books.one("msg_1_a");
+    assert_eq!((one.valid(), one.to_me, one.from_me), (Some(true), false, true));
+    assert_eq!(store.source_path(one.at.source).unwrap(), "messages/sent/x/msg_1_a.json");
+}
