@@ -84,16 +84,33 @@ pub fn open_subdir(dir: &OwnedFd, part: &str) -> io::Result<OwnedFd> {
 /// # Errors
 /// As [`open_dir`].
 pub fn make_dir(base: &Path, parts: &[&str], mode: u32) -> io::Result<OwnedFd> {
+    make_dir_with(base, parts, mode, |_| Ok(()))
+}
+
+/// Does the same as [`make_dir`], and hands each folder that it creates to `prepare`.
+///
+/// # Errors
+/// As [`open_dir`] and `prepare`.
+pub fn make_dir_with(
+    base: &Path,
+    parts: &[&str],
+    mode: u32,
+    prepare: impl Fn(&OwnedFd) -> io::Result<()>,
+) -> io::Result<OwnedFd> {
     let mut dir = open_dir(base, &[])?;
     for part in parts {
         let part = require_component(part)?;
-        match retry_on_intr(|| rustix::fs::mkdirat(&dir, part, Mode::from_raw_mode(mode))) {
+        let made = retry_on_intr(|| rustix::fs::mkdirat(&dir, part, Mode::from_raw_mode(mode)));
+        match made {
             // The name of a new folder must be as durable as the files in it.
             Ok(()) => super::fs::fsync(&dir)?,
             Err(Errno::EXIST) => {}
             Err(e) => return Err(e.into()),
         }
         dir = open_subdir(&dir, part)?;
+        if made.is_ok() {
+            prepare(&dir)?;
+        }
     }
     Ok(dir)
 }

@@ -7,6 +7,7 @@
 
 use std::fs::Permissions;
 use std::io::{self, Read as _, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
@@ -516,15 +517,11 @@ impl AmpStore {
     ) -> Result<(), StoreError> {
         let folder = base.join(parts.join("/"));
         let io = |e| StoreError::io(&folder.join(name), e);
-        let dir = confined::make_dir(base, parts, DIR_MODE).map_err(io)?;
-        // My folder lies below another user's, and he must be able to read it.
         let theirs = std::fs::metadata(base).is_ok_and(|m| fs::foreign_owner(&m).is_some());
-        let made = rustix::fs::fstat(&dir).map_err(|e| io(e.into()))?;
-        let mine = made.st_uid == rustix::process::geteuid().as_raw();
-        if theirs && mine && made.st_mode & 0o777 != SHARED_DIR_MODE {
-            let mode = Mode::from_raw_mode(SHARED_DIR_MODE);
-            rustix::fs::fchmod(&dir, mode).map_err(|e| io(e.into()))?;
-        }
+        let share = |dir: &OwnedFd| if theirs { share_folder(dir) } else { Ok(()) };
+        let dir = confined::make_dir_with(base, parts, DIR_MODE, share).map_err(io)?;
+        // A process that ended may have made it.
+        share(&dir).map_err(io)?;
         if confined::stat(&dir, name).is_err() {
             let fill = |file: &mut std::fs::File| {
                 if theirs {
@@ -543,6 +540,16 @@ impl AmpStore {
         self.format.unsynced.lock().insert(folder);
         Ok(())
     }
+}
+
+/// Opens a folder of mine that lies below another user's, who must be able to read it.
+fn share_folder(dir: &OwnedFd) -> io::Result<()> {
+    let made = rustix::fs::fstat(dir)?;
+    let mine = made.st_uid == rustix::process::geteuid().as_raw();
+    if mine && made.st_mode & 0o777 != SHARED_DIR_MODE {
+        rustix::fs::fchmod(dir, Mode::from_raw_mode(SHARED_DIR_MODE))?;
+    }
+    Ok(())
 }
 
 /// Checks that a message can carry these files.

@@ -60,7 +60,7 @@ fn s253_to_several() {
     assert!(shown::all(&m, "sent").iter().all(|s| s.must("To") == format!("{ALICE}, {carol}")));
 }
 
-/// S127: another user can list and read what I put into its folders, whatever my umask. My own folders stay
+/// S127, S1282: another user can list and read what I put into its folders, whatever my umask. My own folders stay
 /// private.
 #[test]
 fn s127_another_user() {
@@ -71,6 +71,10 @@ fn s127_another_user() {
         let out = bed.sh(&format!("chown -R {to} {}", crate::common::quote(&alice)));
         assert!(out.ok(), "{out:?}");
     };
+    // S1282: I make all folders that are missing.
+    for missing in ["messages", "attachments"] {
+        fs::remove_dir_all(alice.join(missing)).unwrap();
+    }
     chown("65534");
     fs::write(bed.path("plan.txt"), "plan").unwrap();
     let file = bed.path("plan.txt");
@@ -80,6 +84,8 @@ fn s127_another_user() {
     ));
     let (there, value) = home.only("alice", "inbox");
     assert_eq!((mode(&there), mode(there.parent().unwrap())), (0o644, 0o755), "{value}");
+    let above = ["messages", "messages/inbox", "attachments"].map(|dir| mode(&alice.join(dir)));
+    assert_eq!(above, [0o755; 3]);
     let attached =
         bed.sh(&format!("cd {}/attachments && stat -c %a * */*", crate::common::quote(&alice)));
     assert_eq!(attached.stdout, "755\n644\n");
