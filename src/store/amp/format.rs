@@ -18,7 +18,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytemuck::{Pod, Zeroable};
@@ -194,8 +194,10 @@ pub(super) struct AmpFormat {
     pub ways: OnceLock<Arc<dyn LinkRouter>>,
     /// My messages about which links will report more; `None` until they were looked up.
     pub pending_relays: Mutex<Option<HashMap<u32, AmpPendingRelay>>>,
-    /// True if a sender's key has become known.
+    /// True if the key of a sender elsewhere has become known.
     pub has_new_keys: AtomicBool,
+    /// The [hash](Roster::hash_keys) of the keys by which messages were judged last; 0 if it is not known.
+    known_keys: AtomicU64,
     pub digests: DigestCache,
     /// The unread counts of other agents' mailboxes.
     pub other_mailboxes: UnreadCounter,
@@ -229,6 +231,7 @@ impl AmpFormat {
             ways: OnceLock::new(),
             pending_relays: Mutex::default(),
             has_new_keys: AtomicBool::new(false),
+            known_keys: AtomicU64::new(0),
             digests: DigestCache::default(),
             other_mailboxes: UnreadCounter::default(),
             append_lock: Mutex::with_level(LockLevel::Store, ()),
@@ -516,7 +519,9 @@ impl FileFormat for AmpFormat {
         table: &files::FileTable<AmpTableFacts>,
     ) -> Vec<u32> {
         let mut due = self.list_changed_relays(table);
-        if self.has_new_keys.swap(false, Ordering::Relaxed) {
+        let keys = context.roster.hash_keys();
+        let is_other = self.known_keys.swap(keys, Ordering::Relaxed) != keys;
+        if self.has_new_keys.swap(false, Ordering::Relaxed) || is_other {
             let keyless = table.messages().filter(|(_, _, kept)| kept.has_flag(AmpFlag::Keyless));
             due.extend(keyless.map(|(n, ..)| n));
         }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::agent::{AmpAgent, short_form_name};
+use super::facts::hash_texts;
 use super::{address, registration};
 use crate::model::{PublicKey, sanitize_line};
 use crate::store::StoreError;
@@ -130,6 +131,16 @@ impl Roster {
     /// Returns my names and addresses. If they change, messages must be judged again.
     pub fn my_names(&self) -> Vec<&str> {
         std::iter::once(self.me.name.as_str()).chain(self.me.addresses()).collect()
+    }
+
+    /// Returns a hash of the addresses and keys of the agents of this machine.
+    pub fn hash_keys(&self) -> u64 {
+        let mut texts: Vec<String> = Vec::new();
+        for agent in &self.agents {
+            texts.extend(agent.addresses().map(str::to_owned));
+            texts.extend(agent.key.map(|key| key.to_base64()));
+        }
+        hash_texts(&texts.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
     /// Returns an address in the form that messages of this store use.

@@ -421,3 +421,28 @@ fn s1281_mail_to_myself_with_a_last_newline_is_in_sent() {
     assert_eq!((one.valid(), one.to_me, one.from_me), (Some(true), false, true));
     assert_eq!(store.source_path(one.at.source).unwrap(), "messages/sent/x/msg_1_a.json");
 }
+
+/// S1283: a sender's key that is there later judges the messages that came before it.
+#[test]
+fn s1283_a_key_of_this_machine_that_comes_later_counts() {
+    let host = Host::new(&["bob"]);
+    host.deliver("bob", &Mail { signer: Some("alice"), ..mail("msg_1_a", "alice", "bob") });
+    let store = host.open("bob");
+    let mut books = Book::scanned(&store);
+    let is_keyless = |books: &Book| {
+        let claim = books.one("msg_1_a").claim.as_deref();
+        matches!(claim, Some(SignatureClaim::Signed { key: None, .. }))
+    };
+    assert!(is_keyless(&books));
+    let saved = store.save_cursors();
+    host.add("alice", "alice", &address("alice"));
+    books.scan(&store, false);
+    assert!(!is_keyless(&books));
+    assert_eq!((books.one("msg_1_a").valid(), books.reported), (Some(true), 2));
+    books.scan(&store, false);
+    assert_eq!(books.reported, 2);
+    // The same holds if the key came while msgfs was not running.
+    let again = host.open("bob");
+    assert!(again.restore_cursors(&saved));
+    assert_eq!(Book::scanned(&again).one("msg_1_a").valid(), Some(true));
+}
