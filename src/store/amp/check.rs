@@ -35,7 +35,9 @@ struct AmpCheckedMessage {
     path: String,
     id: String,
     content: u64,
-    signed: bool,
+    /// It is signed, and the same signed bytes under another id are a replay. A link delivers one message under several
+    /// ids.
+    has_one_id: bool,
 }
 
 impl AmpStore {
@@ -97,12 +99,14 @@ impl AmpChecker<'_> {
         self.check_members(path, &stored, mailbox);
         let admitted = facts::admit_message(&stored, &facts, mailbox, self.roster);
         if admitted.is_ok() {
+            let table_facts = &facts.table_facts;
+            let is_carried = table_facts.has_flag(AmpFlag::Carried);
             self.seen.push(AmpCheckedMessage {
                 arrival: self.amp.format.arrival_order(folder, stamp, bytes),
                 path: path.clone(),
                 id: stored.id.to_string(),
-                content: facts.table_facts.content,
-                signed: facts.table_facts.has_flag(AmpFlag::Signed),
+                content: table_facts.content,
+                has_one_id: table_facts.has_flag(AmpFlag::Signed) && !is_carried,
             });
         }
         match admitted {
@@ -167,7 +171,7 @@ impl AmpChecker<'_> {
                 let detail = format!("the id {id} is that of another message in {earlier}");
                 self.report_violation(&s.path, "duplicate", detail);
             }
-            if s.signed {
+            if s.has_one_id {
                 let earlier = *signed.entry(s.content).or_insert(&s.id);
                 if earlier != s.id {
                     let detail =

@@ -119,6 +119,7 @@ struct Mail<'a> {
     /// The agent whose key signs it.
     signer: Option<&'a str>,
     attachments: Vec<serde_json::Value>,
+    context: Option<serde_json::Value>,
 }
 
 fn mail<'a>(id: &'a str, from: &str, to: &str) -> Mail<'a> {
@@ -134,6 +135,7 @@ fn mail<'a>(id: &'a str, from: &str, to: &str) -> Mail<'a> {
         status: "unread",
         signer: None,
         attachments: Vec::new(),
+        context: None,
     }
 }
 
@@ -142,6 +144,9 @@ impl Mail<'_> {
         let mut payload = serde_json::json!({"message": self.body, "type": "request"});
         if !self.attachments.is_empty() {
             payload["attachments"] = self.attachments.clone().into();
+        }
+        if let Some(context) = &self.context {
+            payload["context"] = context.clone();
         }
         let hash = base64(&sha2::Sha256::digest(payload.to_string().as_bytes()));
         let re = self.re.unwrap_or_default();

@@ -77,6 +77,22 @@ fn the_copy_is_the_replay_whatever_its_name() {
     assert_eq!(checked(&store, "replay"), ["messages/inbox/x/msg_1_a.json"]);
 }
 
+/// S1284: what a link delivered under two ids is one message for `check`, too.
+#[test]
+fn s1284_a_carried_copy_is_no_replay() {
+    let host = Host::new(&["alice", "bob"]);
+    let context = serde_json::json!({"msgfs": {"id": "msg_5_a"}});
+    let real =
+        Mail { signer: Some("alice"), context: Some(context), ..mail("msg_9_a", "alice", "bob") };
+    let copy = Mail { id: "msg_1_a", ..real.clone() };
+    host.put("bob", "inbox/x/msg_9_a.json", came(1, &real).as_bytes());
+    host.put("bob", "inbox/x/msg_1_a.json", came(2, &copy).as_bytes());
+    let store = host.open("bob");
+    let books = Book::scanned(&store);
+    assert_eq!((books.messages.len(), books.one("msg_9_a").valid()), (1, Some(true)));
+    assert_eq!(checked(&store, "replay"), [""; 0]);
+}
+
 #[test]
 fn what_i_sent_comes_before_what_comes_back() {
     let host = Host::new(&["bob"]);
