@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::config::{
     self, Config, ConfigError, Env, LockError, Me, MeError, PathError, Paths, StateLock,
 };
-use crate::identity::{KeyringError, MessageDigest};
+use crate::identity::{KeyringError, MessageDigest, Pin};
 use crate::index::{Index, IndexError};
 use crate::link::{self, LinkSet};
 use crate::model::locks::RwLock;
@@ -260,6 +260,11 @@ impl Mailbox {
     /// [`Keyring::forget_address`](crate::identity::Keyring::forget_address).
     pub fn messages_of_address(&self, address: &str) -> BTreeSet<MessageDigest> {
         self.index.keyring_digests(address)
+    }
+
+    /// Returns the trusted keys of all addresses.
+    pub fn list_pins(&self) -> Vec<Pin> {
+        self.index.keyring().list_pins()
     }
 
     /// Returns the links.

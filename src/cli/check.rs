@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use msgfs::identity::Pin;
 use msgfs::mailbox::UnopenedStore;
 use msgfs::model::verify;
-use msgfs::model::{display_path, sanitize_line};
-use msgfs::store::{Store, Violation};
+use msgfs::model::{SignatureClaim, display_path, sanitize_line};
+use msgfs::store::{Kind, Store, Violation};
 use serde::Serialize;
 
 use clap_complete::engine::ArgValueCompleter;
@@ -81,7 +82,8 @@ fn print_repair(store: &str, made: &str, args: &Args) -> Result<(), Failure> {
 
 fn check_all(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let mailbox = global.open_mailbox(true)?;
-    let outcome = check_stores(mailbox.stores(), &mailbox.unopened_stores(), args);
+    let pins = mailbox.list_pins();
+    let outcome = check_stores(mailbox.stores(), &mailbox.unopened_stores(), &pins, args);
     mailbox.close();
     outcome
 }
@@ -89,6 +91,7 @@ fn check_all(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
 fn check_stores(
     stores: &[Arc<dyn Store>],
     unopened: &[UnopenedStore],
+    pins: &[Pin],
     args: &Args,
 ) -> Result<(), Failure> {
     let chosen: Vec<_> = stores
@@ -115,7 +118,11 @@ fn check_stores(
     }
     for store in &chosen {
         let mut written = Ok(());
-        let outcome = store.check(&verify::find_claim_fault, &mut |violation| {
+        let find_fault = |claim: &SignatureClaim| {
+            let fault = verify::find_claim_fault(claim)?;
+            (store.kind() != Kind::Amp || !fits_other_key(claim, pins)).then_some(fault)
+        };
+        let outcome = store.check(&find_fault, &mut |violation| {
             *if violation.is_wrong() { &mut violations } else { &mut torn } += 1;
             if written.is_ok() {
                 written = print_violation(store.as_ref(), &violation, args.json);
@@ -138,6 +145,15 @@ fn check_stores(
         n => format!("{stores} checked, {}", format_count(n, "violation")),
     });
     if failed || violations > 0 { Err(Failure::AlreadyReported) } else { Ok(()) }
+}
+
+/// Returns true if a claimed signature is by a key that is trusted beside the one it names. An AMP message does not name
+/// its key: the sender's key file does, and a later key may have replaced the one that signed.
+fn fits_other_key(claim: &SignatureClaim, pins: &[Pin]) -> bool {
+    let SignatureClaim::Signed { key: Some(named), .. } = claim else { return false };
+    let has_named =
+        |pin: &&Pin| pins.iter().any(|other| other.address == pin.address && other.key == *named);
+    pins.iter().filter(has_named).any(|pin| verify::verify_claim(&pin.key, claim))
 }
 
 fn format_count(n: usize, what: &str) -> String {

@@ -92,7 +92,7 @@ fn s121_tampered() {
     assert!(all.iter().all(|t| t.starts_with("Reason: ") && t.contains("signature")), "{all:#?}");
 }
 
-/// S121: the key that is seen first stays pinned. Another key of the same address is rejected until it is trusted.
+/// S121, S1285: the key that is seen first stays pinned. Another key of the same address is rejected until it is trusted.
 #[test]
 fn s121_pinned() {
     let first = Msg::new("s", "first", 1).signed(2);
@@ -114,6 +114,10 @@ fn s121_pinned() {
         message(&m, &second.id).must("Signature"),
         format!("valid {}", fingerprint(&key(5)))
     );
+    // S1285: both keys count for `check`.
+    m.umount();
+    let out = bed.msgfs_out(&["check", "amp", "--me", "bar"]);
+    assert_eq!(out.code(), Some(0), "{out:?}");
 }
 
 /// S121: mail whose signature nobody can check falls under the policy for unsigned mail.
