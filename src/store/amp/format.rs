@@ -543,6 +543,10 @@ impl FileFormat for AmpFormat {
         renamed.into_iter().flat_map(|print| table.files_with_key(BY_ANSWERS, print)).collect()
     }
 
+    fn has_last_text(&self, n: u32) -> bool {
+        self.last_good_bytes.lock().contains(&n)
+    }
+
     fn is_shown(&self, path: &[&str], kind: FileType) -> bool {
         match path {
             ["attachments", rest @ ..] if !path.iter().any(|name| name.starts_with('.')) => {

@@ -198,6 +198,7 @@ fn what_stays_broken_is_refused_after_a_second_and_leaves_when_complete() {
     assert_eq!(ids(&books), ["msg_1_a"]);
 }
 
+/// S1286: the fault says if the last text of the message is there.
 #[test]
 fn a_message_stays_while_its_file_is_broken() {
     let host = Host::new(&["bob"]);
@@ -209,13 +210,15 @@ fn a_message_stays_while_its_file_is_broken() {
     books.scan(&store, true);
     let at = books.one("msg_1_a").at;
     assert!(books.rejected.is_empty());
-    assert!(store.health()[0].contains("cannot be read as a message now"), "{:?}", store.health());
+    assert!(store.health()[0].contains("its last readable text is shown"), "{:?}", store.health());
     assert_eq!(store.read_record(&at).unwrap().message.body, "how are you");
     // The same holds for a process that has only the table.
     let again = host.open("bob");
     assert!(again.restore_cursors(&store.save_cursors()));
     books.scan(&again, true);
     assert!(books.rejected.is_empty() && ids(&books) == ["msg_1_a"]);
+    assert!(again.health()[0].contains("it stays listed, without text"), "{:?}", again.health());
+    assert!(again.read_record(&at).is_err());
     std::fs::write(&path, &whole).unwrap();
     books.scan(&store, true);
     assert!(!store.health().iter().any(|l| l.contains("cannot be read as a message now")));

@@ -30,8 +30,10 @@ const CHUNK: usize = 128;
 const CHUNK_BYTES: usize = 4 << 20;
 /// The number of files from which other threads are worth their start.
 const MANY: usize = 64;
-/// The fault of a message whose file is no message any more.
+/// The faults of a message whose file is no message any more, if its last text is there and if it is not.
 const BROKEN: &str = "cannot be read as a message now; its last readable text is shown";
+const BROKEN_WITHOUT_TEXT: &str =
+    "cannot be read as a message now; it stays listed, without text until the file is mended";
 
 /// The access of a format to the table while files are accepted.
 #[derive(Debug)]
@@ -155,8 +157,14 @@ impl<F: FileFormat> FileStore<F> {
     fn report_broken(&self) {
         let table = self.table.read();
         for (n, ..) in table.messages().filter(|(_, row, _)| row.has_flag(FileFlags::BROKEN)) {
-            self.health.set_fault(&table.path(n).unwrap_or_default(), Some(BROKEN.into()));
+            self.note_broken(n, &table.path(n).unwrap_or_default());
         }
+    }
+
+    /// Adds a broken file to the list of faults.
+    fn note_broken(&self, n: u32, path: &str) {
+        let fault = if self.format.has_last_text(n) { BROKEN } else { BROKEN_WITHOUT_TEXT };
+        self.health.set_fault(path, Some(fault.into()));
     }
 }
 
@@ -413,7 +421,7 @@ impl<'s, F: FileFormat> FileScan<'s, F> {
                     row.set_flag(FileFlags::BROKEN, true);
                 });
                 drop(table);
-                return self.files.health.set_fault(&opened.file.path(), Some(BROKEN.into()));
+                return self.files.note_broken(n, &opened.file.path());
             }
             FileVerdict::Broken(refusal) | FileVerdict::Rejected(refusal) => Some(refusal),
             FileVerdict::Message { message, same } => {
