@@ -78,8 +78,14 @@ impl RemoteMail for AmpStore {
             parsed.as_ref().map(|p| facts::collect_facts(p, &Stamp::default(), Timestamp::now()));
         let is_double = |facts: &AmpFacts| {
             let table = self.table.read();
-            let here =
-                |n: &u32| AmpMailFolder::from_path(table.folder(*n)) == Some(AmpMailFolder::Inbox);
+            // A file whose signature is not valid takes the place of no message.
+            let is_valid = |kept: &AmpTableFacts| {
+                !kept.has_flag(AmpFlag::Invalid) && !kept.has_flag(AmpFlag::Keyless)
+            };
+            let here = |n: &u32| {
+                AmpMailFolder::from_path(table.folder(*n)) == Some(AmpMailFolder::Inbox)
+                    && table.facts(*n).is_some_and(is_valid)
+            };
             // No file has this number.
             find_resent_copies(&table, u32::MAX, &facts.table_facts).iter().any(here)
         };
@@ -94,7 +100,6 @@ impl RemoteMail for AmpStore {
             from.filter(|from| address::is_wire_address(from)).map(address::correspondent_folder);
         let folder = from.unwrap_or_else(|| NO_WRITER.to_owned());
         let path @ [messages, inbox, bucket] = ["messages", "inbox", folder.as_str()];
-        let content = facts.as_ref().map(|facts| facts.table_facts.content);
         for stem in [&arrived.name, &arrived.other_name] {
             let name = format!(
                 "{}.json",
@@ -103,7 +108,7 @@ impl RemoteMail for AmpStore {
             let there =
                 confined::open_path(&self.properties.dir, &[messages, inbox, bucket, &name]);
             match there {
-                Ok(file) if !has_same_message(&file, &arrived.bytes, content) => {}
+                Ok(file) if !has_same_message(&file, &arrived.bytes) => {}
                 _ => {
                     self.write_message_file(&self.properties.dir, &path, &name, &arrived.bytes)?;
                     break;
@@ -369,12 +374,14 @@ fn has_relay_note(ways: &dyn LinkRouter, all: &[(String, String)]) -> bool {
     all.iter().any(says)
 }
 
-/// Returns true if a file holds the arrived message: the same bytes, or the same content spelled differently.
-fn has_same_message(file: &std::fs::File, bytes: &[u8], content: Option<u64>) -> bool {
+/// Returns true if a file holds the arrived message: the same bytes, or the same content spelled differently. Newlines
+/// at the end of the text count here: the signature may cover them.
+fn has_same_message(file: &std::fs::File, bytes: &[u8]) -> bool {
     let Ok((stamp, there)) = confined::read_whole(file, FILE_BYTES + 1) else { return false };
-    let print = |there: &[u8]| {
-        let stored = envelope::parse(there).ok()?;
-        Some(facts::collect_facts(&stored, &stamp, Timestamp::now()).table_facts.content)
+    let print = |bytes: &[u8]| {
+        let stored = envelope::parse(bytes).ok()?;
+        let facts = facts::collect_facts(&stored, &stamp, Timestamp::now()).table_facts;
+        Some((facts.content, stored.message.map(std::borrow::Cow::into_owned)))
     };
-    there == bytes || content.is_some_and(|content| print(&there) == Some(content))
+    there == bytes || print(bytes).is_some_and(|arrived| print(&there) == Some(arrived))
 }

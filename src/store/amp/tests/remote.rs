@@ -297,6 +297,29 @@ fn a_second_copy_is_the_same_message_whoever_filed_it() {
     assert!(ids(&books).contains(&"msg_3_a") && ids(&books).contains(&"msg_3_b"));
 }
 
+/// S1281: a changed copy that another program filed first, under the same id or another, keeps no message out.
+#[test]
+fn s1281_a_changed_copy_keeps_no_arriving_message_out() {
+    for copied in ["msg_1_a", "msg_1_b"] {
+        let (host, road) = registered();
+        let store = joined(&host, "alice", &road);
+        let keys = vec![(CAROL.to_owned(), carols_key())];
+        file(&store, &InboundMail { keys, ..InboundMail::default() });
+        let copy = arrived(copied, Some("msg_1_own"), None);
+        let copy = String::from_utf8(copy.bytes).unwrap().replace("\"hi\"", "\"hi\\n\"");
+        let path = format!("inbox/carol_acme_crabmail_ai/{copied}.json");
+        host.put("alice", &path, copy.as_bytes());
+        let mut books = Book::scanned(&store);
+        file(&store, &arrived("msg_1_a", Some("msg_1_own"), None));
+        books.scan(&store, true);
+        assert_eq!(books.one("msg_1_a").valid(), Some(true), "{copied}");
+        // It is filed once.
+        file(&store, &arrived("msg_1_a", Some("msg_1_own"), None));
+        let folder = host.agents().join("alice/messages/inbox/carol_acme_crabmail_ai");
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2, "{copied}");
+    }
+}
+
 #[test]
 fn a_reply_that_came_first_finds_its_parent_by_any_id() {
     let (host, road) = registered();
