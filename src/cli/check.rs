@@ -147,8 +147,8 @@ fn check_stores(
     if failed || violations > 0 { Err(Failure::AlreadyReported) } else { Ok(()) }
 }
 
-/// Returns true if a claimed signature is by a key that is trusted beside the one it names. An AMP message does not name
-/// its key: the sender's key file does, and a later key may have replaced the one that signed.
+/// Returns true if a claimed signature is by a key that is trusted beside the one it names. An AMP message does not
+/// name its key: the sender's key file does, and a later key may have replaced the one that signed.
 fn fits_other_key(claim: &SignatureClaim, pins: &[Pin]) -> bool {
     let SignatureClaim::Signed { key: Some(named), .. } = claim else { return false };
     let has_named =

@@ -92,7 +92,8 @@ fn s121_tampered() {
     assert!(all.iter().all(|t| t.starts_with("Reason: ") && t.contains("signature")), "{all:#?}");
 }
 
-/// S121, S1285: the key that is seen first stays pinned. Another key of the same address is rejected until it is trusted.
+/// S121, S1285: the key that is seen first stays pinned. Another key of the same address is rejected until it is
+/// trusted.
 #[test]
 fn s121_pinned() {
     let first = Msg::new("s", "first", 1).signed(2);
