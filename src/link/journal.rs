@@ -27,6 +27,10 @@ const REMEMBERED: i64 = 90 * 24 * 3600 * 1000;
 /// The number of lines below which a journal is not compacted.
 const FEW_LINES: usize = 1000;
 
+/// The number of tries after which a message lets all others go first, and waits by its own backoff if the link fails at
+/// it.
+pub const SET_ASIDE: u32 = 2;
+
 /// Returns the file in which a carrier records its progress on a message that takes several steps. It is removed with
 /// the message's bytes.
 pub fn progress_note_path(wire: &Path) -> PathBuf {
@@ -154,8 +158,9 @@ pub struct Journal {
     /// The times at which finished entries ended.
     ended_at: HashMap<u64, i64>,
     by_key: HashMap<(String, String), u64>,
-    /// The entries that may go, the oldest first; `waiting` has the others, by the moment from which on they may go.
-    ready: BTreeSet<u64>,
+    /// The entries that may go, by [rank](JournalEntry::rank) and number; `waiting` has the others, by the moment from
+    /// which on they may go.
+    ready: BTreeSet<(i64, u64)>,
     waiting: BTreeSet<(i64, u64)>,
     refused: usize,
     /// The entries that a person gave up while a carrier had them.
@@ -390,15 +395,17 @@ impl Journal {
         self.refused
     }
 
-    /// Returns the entries that may go now, the oldest first, at most so many.
+    /// Returns the entries that may go now, at most so many: the oldest first, and behind them those that are
+    /// [set aside](SET_ASIDE), in turn.
     pub fn list_due_entries(&mut self, now: i64, at_most: usize) -> Vec<u64> {
         while let Some((until, no)) =
             self.waiting.first().copied().filter(|(until, _)| *until <= now)
         {
             self.waiting.remove(&(until, no));
-            self.ready.insert(no);
+            let rank = self.entries.get(&no).map_or(0, JournalEntry::rank);
+            self.ready.insert((rank, no));
         }
-        self.ready.iter().copied().take(at_most).collect()
+        self.ready.iter().map(|(_, no)| *no).take(at_most).collect()
     }
 
     /// Returns the time at which the next entry may go, 0 for now; `None` if no entry is open.
@@ -480,16 +487,18 @@ impl Journal {
         match old {
             Some(DeliveryStage::Waits { until, .. }) => {
                 self.waiting.remove(&(*until, no));
-                self.ready.remove(&no);
+                // It has one of these two ranks.
+                self.ready.remove(&(0, no));
+                self.ready.remove(&(*until, no));
             }
-            Some(DeliveryStage::Trying) => drop(self.ready.remove(&no)),
+            Some(DeliveryStage::Trying) => drop(self.ready.remove(&(0, no))),
             Some(DeliveryStage::Refused(_)) => self.refused -= 1,
             Some(DeliveryStage::Taken) | None => {}
         }
         match self.entries.get(&no).map(|entry| &entry.stage) {
             Some(DeliveryStage::Waits { until, .. }) => drop(self.waiting.insert((*until, no))),
             // The carrier that had it is dead when this set is asked.
-            Some(DeliveryStage::Trying) => drop(self.ready.insert(no)),
+            Some(DeliveryStage::Trying) => drop(self.ready.insert((0, no))),
             Some(DeliveryStage::Refused(_)) => self.refused += 1,
             Some(DeliveryStage::Taken) | None => {}
         }
@@ -553,6 +562,14 @@ impl Journal {
 }
 
 impl JournalEntry {
+    /// Returns its rank among the entries that may go: 0 for all that are not set aside, which go first.
+    fn rank(&self) -> i64 {
+        match self.stage {
+            DeliveryStage::Waits { until, .. } if self.tries >= SET_ASIDE => until,
+            _ => 0,
+        }
+    }
+
     /// Returns the time of the next try after one more failure; `None` if it was tried for long enough.
     pub fn next_try_time(&self, now: i64, asked: Option<Duration>) -> Option<i64> {
         let for_long = now.saturating_sub(self.since) > backoff::GIVE_UP.as_millis() as i64;

@@ -9,10 +9,10 @@
 mod delivery;
 mod fetch;
 mod jobs;
+mod schedule;
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,12 +20,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::backoff;
+use self::schedule::{ExchangeSort, RetrySchedule};
 use super::board::{HealthBoard, LinkState};
 use super::carrier::{CarrierProcess, CarrierProgram};
-use super::disk_space;
 use super::engine::{EngineSettings, ExchangeOutcome, LinkEngine};
-use super::job::{CarrierJob, CarrierTask};
+use super::job::CarrierJob;
 use super::journal::{self, DeliveryStage, EntryChange, Journal, JournalEntry};
 use super::lifecycle::{Link, LinkCallbacks, LinkEvent};
 use super::request::LinkRequest;
@@ -45,8 +44,6 @@ const GATHER: Duration = Duration::from_millis(5);
 const DISK_WAIT: Duration = Duration::from_secs(5);
 /// The pause between checks that another program still carries.
 const OTHER_WAIT: Duration = Duration::from_secs(5);
-/// The longest backoff after a carrier was killed, which says nothing about the engine.
-const KILLED_WAIT: Duration = Duration::from_secs(5);
 
 /// The reason of a try whose carrier died.
 const KILLED: &str = "the carrier was killed";
@@ -109,23 +106,6 @@ impl LinkWakeup {
         change(&mut self.counts.lock());
         self.condvar.notify_all();
     }
-}
-
-/// The backoff and the pace of a link.
-#[derive(Debug, Default)]
-struct RetrySchedule {
-    /// The number of failed exchanges in a row.
-    failures: u32,
-    /// The number of killed carriers in a row.
-    kills: u32,
-    /// The moment before which nothing is sent or fetched, in milliseconds since the epoch.
-    paused_until: i64,
-    /// The next time to fetch mail.
-    next_fetch: i64,
-    /// The number of messages that the last job delivered.
-    delivered: usize,
-    /// The fetches whose mail could not be saved, with the next time to try. No other mail is fetched meanwhile.
-    held: BTreeMap<OsString, i64>,
 }
 
 impl MessageLink {
@@ -336,7 +316,7 @@ impl MessageLink {
             return Ok(true);
         }
         let now = now();
-        if now < schedule.paused_until {
+        if now < schedule.paused_until() {
             return Ok(false);
         }
         if let Some(why) = self.engine.find_other_carrier() {
@@ -346,56 +326,50 @@ impl MessageLink {
                 self.board.report_stopped(&why);
                 changed();
             }
-            schedule.paused_until = now.saturating_add(OTHER_WAIT.as_millis() as i64);
+            schedule.pause_all(now.saturating_add(OTHER_WAIT.as_millis() as i64));
             return Ok(false);
         }
+        let may_fetch = schedule.is_fetch_due(now);
+        if !(may_fetch && schedule.is_fetch_first) && schedule.sending.paused_until <= now {
+            let due = self.list_due_messages(schedule);
+            if !due.is_empty() {
+                schedule.is_fetch_first = true;
+                self.deliver_messages(&due, called, schedule, changed)?;
+                return Ok(true);
+            }
+        }
+        if may_fetch {
+            schedule.is_fetch_first = false;
+            self.fetch_mail(called, schedule, changed)?;
+        }
+        Ok(may_fetch)
+    }
+
+    /// Returns the messages of the next job.
+    fn list_due_messages(&self, schedule: &RetrySchedule) -> Vec<u64> {
         let at_once = (schedule.delivered * 2).clamp(JOB_MESSAGES.0, JOB_MESSAGES.1);
-        let mut due = self.journal.lock().list_due_entries(now, at_once);
+        let mut due = self.journal.lock().list_due_entries(now(), at_once);
         if schedule.delivered > 0 && !due.is_empty() && due.len() < JOB_MESSAGES.0 {
             // Others follow in a moment, and each job costs several syncs.
             std::thread::sleep(GATHER);
-            due = self.journal.lock().list_due_entries(self::now(), at_once);
+            due = self.journal.lock().list_due_entries(now(), at_once);
         }
-        if !due.is_empty() {
-            self.deliver_messages(&due, called, schedule, changed)?;
-            return Ok(true);
-        }
-        if now < schedule.next_fetch || !schedule.held.is_empty() {
-            return Ok(false);
-        }
-        disk_space::check_free_space(&self.folder)?;
-        let known = {
-            let journal = self.journal.lock();
-            let known = journal.seen_ids().filter(|id| self.engine.is_needed_by_fetch(id));
-            known.map(str::to_owned).collect()
-        };
-        // The carrier must not stay before the first answer, so that people learn of each try, nor after a delivery, of
-        // which the store must hear.
-        let may_stay = matches!(self.board.health().state, LinkState::Connected { .. })
-            && std::mem::take(&mut schedule.delivered) == 0;
-        let every =
-            (may_stay && self.engine.can_keep_polling()).then(|| self.engine.poll_interval());
-        let every = every.map(|every| every.as_millis() as u64);
-        let job = self.create_job(CarrierTask::Fetch { known, every })?;
-        schedule.next_fetch = i64::MAX;
-        let fetched = self.run_job(job, called, schedule, changed);
-        // A fetch with much mail leaves another time than this one.
-        let next = self::now() + self.engine.poll_interval().as_millis() as i64;
-        schedule.next_fetch = schedule.next_fetch.min(next);
-        fetched.map(|()| true)
+        due
     }
 
     /// Returns the time at which something is due by itself.
     fn next_due_time(&self, schedule: &RetrySchedule) -> i64 {
         let first = self.journal.lock().next_due_time().unwrap_or(i64::MAX);
-        match schedule.held.values().min() {
-            Some(held) => first.max(schedule.paused_until).min(*held),
-            None => first.min(schedule.next_fetch).max(schedule.paused_until),
-        }
+        first.max(schedule.sending.paused_until).min(schedule.next_fetch_time())
     }
 
     /// Applies an outcome to the link's health and backoff.
-    fn apply_outcome(&self, outcome: Option<&ExchangeOutcome>, schedule: &mut RetrySchedule) {
+    fn apply_outcome(
+        &self,
+        sort: ExchangeSort,
+        outcome: Option<&ExchangeOutcome>,
+        schedule: &mut RetrySchedule,
+    ) {
         let asked = match outcome {
             Some(
                 ExchangeOutcome::Done
@@ -403,25 +377,24 @@ impl MessageLink {
                 | ExchangeOutcome::Refused { .. }
                 | ExchangeOutcome::Later { .. },
             ) => {
-                self.board.report_contact();
-                (schedule.failures, schedule.kills, schedule.paused_until) = (0, 0, 0);
+                if sort == ExchangeSort::Fetch && self.journal.lock().open_count() == 0 {
+                    // Nothing waits any more that could fail.
+                    schedule.sending.failures = 0;
+                }
+                if schedule.note_success(sort) {
+                    self.board.report_contact();
+                }
                 return;
             }
-            Some(ExchangeOutcome::Away { after, .. }) => Some(*after),
-            Some(ExchangeOutcome::Unknown { .. }) => Some(None),
+            Some(ExchangeOutcome::Away { after, .. }) => Some(after.unwrap_or_default()),
+            Some(ExchangeOutcome::Unknown { .. }) => Some(0),
             None => None,
         };
-        let why = outcome.and_then(ExchangeOutcome::reason).unwrap_or(KILLED);
-        self.board.report_failure(why);
-        let wait = if let Some(after) = asked {
-            (schedule.failures, schedule.kills) = (schedule.failures.saturating_add(1), 0);
-            backoff::retry_delay(schedule.failures)
-                .max(Duration::from_secs(after.unwrap_or_default()))
-        } else {
-            schedule.kills = schedule.kills.saturating_add(1);
-            backoff::retry_delay(schedule.kills).min(KILLED_WAIT)
-        };
-        schedule.paused_until = now().saturating_add(wait.as_millis() as i64);
+        self.board.report_failure(outcome.and_then(ExchangeOutcome::reason).unwrap_or(KILLED));
+        match asked {
+            Some(asked) => schedule.note_failure(sort, Duration::from_secs(asked), now()),
+            None => schedule.note_kill(now()),
+        }
     }
 
     /// Updates the counts and the notes on interrupted fetches.

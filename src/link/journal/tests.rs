@@ -162,7 +162,8 @@ fn is_counted(journal: &mut Journal, now: i64) {
     let refused = |entry: &&JournalEntry| matches!(entry.stage, DeliveryStage::Refused(_));
     assert_eq!(journal.refused_count(), journal.entries.values().filter(refused).count());
     assert_eq!(journal.open_count(), open.len());
-    let due = open.iter().find(|(_, until)| *until <= now).map(|(no, _)| *no);
+    let due = open.iter().filter(|(_, until)| *until <= now).map(|(no, _)| *no);
+    let due = due.min_by_key(|no| (journal.entries[no].rank(), *no));
     assert_eq!(journal.list_due_entries(now, 1).first().copied(), due);
     assert_eq!(journal.next_due_time().is_some(), !open.is_empty());
     if due.is_none() {

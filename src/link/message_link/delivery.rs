@@ -3,10 +3,12 @@
 use std::io;
 use std::time::Duration;
 
-use super::{GIVEN_UP, KILLED, MessageLink, RetrySchedule, crash_point, now};
+use super::{ExchangeSort, GIVEN_UP, KILLED, MessageLink, RetrySchedule, crash_point, now};
 use crate::link::engine::ExchangeOutcome;
 use crate::link::job::{CarrierTask, MessageOrder, OutcomeLine};
-use crate::link::journal::{DeliveryStage, EntryChange, Journal, JournalEntry, remove_wire_files};
+use crate::link::journal::{
+    DeliveryStage, EntryChange, Journal, JournalEntry, SET_ASIDE, remove_wire_files,
+};
 
 impl MessageLink {
     /// Has a carrier deliver some messages.
@@ -40,21 +42,25 @@ impl MessageLink {
         if outcomes.is_empty() {
             return Ok(());
         }
-        let over = {
+        let (over, sorts) = {
             let mut journal = self.journal.lock();
+            let sort = |(no, _): &(u64, &ExchangeOutcome)| ExchangeSort::Delivery {
+                is_set_aside: journal.entry(*no).is_some_and(|entry| entry.tries > SET_ASIDE),
+            };
+            let sorts: Vec<_> = outcomes.iter().map(sort).collect();
             let change = |(no, outcome): &(u64, &ExchangeOutcome)| {
                 let entry = find_tried_entry(&journal, *no)?;
                 let is_given_up = journal.is_given_up(*no) && is_not_taken(outcome);
                 Some((*no, if is_given_up { give_up() } else { change_after(entry, outcome) }))
             };
             let changes = outcomes.iter().filter_map(change).collect();
-            journal.record_changes(changes, now())?
+            (journal.record_changes(changes, now())?, sorts)
         };
         crash_point();
         remove_wire_files(&over);
         schedule.delivered += outcomes.len();
-        for (_, outcome) in outcomes {
-            self.apply_outcome(Some(outcome), schedule);
+        for ((_, outcome), sort) in outcomes.into_iter().zip(sorts) {
+            self.apply_outcome(sort, Some(outcome), schedule);
         }
         // The counts follow at the end of the job, right before the store hears of it.
         changed();
@@ -76,7 +82,7 @@ impl MessageLink {
                 messages.iter().filter_map(|l| Some((l.no, find_tried_entry(&journal, l.no)?)));
             let change = |(n, (no, entry)): (usize, (u64, &JournalEntry))| {
                 let change = if is_killed && n == 0 {
-                    delay_entry(entry, KILLED, Some(0), true)
+                    delay_entry(entry, KILLED, None, |_| now())
                 } else if journal.is_given_up(no) {
                     give_up()
                 } else {
@@ -87,7 +93,7 @@ impl MessageLink {
             open.enumerate().map(change).collect()
         };
         if is_killed && !changes.is_empty() {
-            self.apply_outcome(None, schedule);
+            self.apply_outcome(ExchangeSort::Delivery { is_set_aside: false }, None, schedule);
         }
         let over = self.journal.lock().record_changes(changes, now())?;
         remove_wire_files(&over);
@@ -116,21 +122,25 @@ fn change_after(entry: &JournalEntry, outcome: &ExchangeOutcome) -> EntryChange 
         ExchangeOutcome::Done => EntryChange::Taken { given: None },
         ExchangeOutcome::Named { id } => EntryChange::Taken { given: Some(id.clone()) },
         ExchangeOutcome::Refused { why } => EntryChange::Refused { why: why.clone() },
-        ExchangeOutcome::Later { why, after } => delay_entry(entry, why, *after, false),
+        ExchangeOutcome::Later { why, after } => delay_entry(entry, why, *after, |until| until),
+        // Only the link backs off, and the message goes as soon as the link does. If it fails again, the message itself
+        // may be the cause.
         ExchangeOutcome::Away { why, .. } | ExchangeOutcome::Unknown { why } => {
-            delay_entry(entry, why, Some(0), true)
+            let is_set_aside = entry.tries >= SET_ASIDE;
+            delay_entry(entry, why, None, |until| if is_set_aside { until } else { now() })
         }
     }
 }
 
-/// Returns the change of an entry that goes later. If the failure is the link's, only the link backs off, and the message
-/// goes as soon as the link does.
-fn delay_entry(entry: &JournalEntry, why: &str, after: Option<u64>, is_link: bool) -> EntryChange {
+/// Returns the change of an entry that goes later. `choose` gets the time that its own backoff gives.
+fn delay_entry(
+    entry: &JournalEntry,
+    why: &str,
+    after: Option<u64>,
+    choose: impl FnOnce(i64) -> i64,
+) -> EntryChange {
     match entry.next_try_time(now(), after.map(Duration::from_secs)) {
-        Some(until) => {
-            let until = if is_link { now() } else { until };
-            EntryChange::Later { why: why.to_owned(), until }
-        }
+        Some(until) => EntryChange::Later { why: why.to_owned(), until: choose(until) },
         None => EntryChange::Refused { why: format!("not taken for a week: {why}") },
     }
 }

@@ -1,8 +1,10 @@
-//! The end of a fetch: its mail is filed, and then acknowledged.
+//! A fetch, and its end: its mail is filed, and then acknowledged.
 
 use std::io;
 
-use super::{DISK_WAIT, MessageLink, RetrySchedule, crash_point, now};
+use super::{DISK_WAIT, ExchangeSort, MessageLink, RetrySchedule, crash_point, now};
+use crate::link::board::LinkState;
+use crate::link::disk_space;
 use crate::link::engine::ExchangeOutcome;
 use crate::link::job::{CarrierJob, CarrierTask};
 use crate::model::sanitize_line;
@@ -13,6 +15,35 @@ const MANY: usize = 100;
 const ACKNOWLEDGED_AT_ONCE: usize = 100;
 
 impl MessageLink {
+    /// Has a carrier fetch mail.
+    pub(super) fn fetch_mail(
+        &self,
+        called: u64,
+        schedule: &mut RetrySchedule,
+        changed: &dyn Fn(),
+    ) -> io::Result<()> {
+        disk_space::check_free_space(&self.folder)?;
+        let known = {
+            let journal = self.journal.lock();
+            let known = journal.seen_ids().filter(|id| self.engine.is_needed_by_fetch(id));
+            known.map(str::to_owned).collect()
+        };
+        // The carrier must not stay before the first answer, so that people learn of each try, nor after a delivery, of
+        // which the store must hear.
+        let may_stay = matches!(self.board.health().state, LinkState::Connected { .. })
+            && std::mem::take(&mut schedule.delivered) == 0;
+        let every =
+            (may_stay && self.engine.can_keep_polling()).then(|| self.engine.poll_interval());
+        let every = every.map(|every| every.as_millis() as u64);
+        let job = self.create_job(CarrierTask::Fetch { known, every })?;
+        schedule.next_fetch = i64::MAX;
+        let fetched = self.run_job(job, called, schedule, changed);
+        // A fetch with much mail leaves another time than this one.
+        let next = now() + self.engine.poll_interval().as_millis() as i64;
+        schedule.next_fetch = schedule.next_fetch.min(next);
+        fetched
+    }
+
     /// Files the messages of a fetch, and then acknowledges them. Returns false if some could not be saved, and the job
     /// must stay.
     pub(super) fn finish_fetch(
@@ -66,7 +97,7 @@ impl MessageLink {
             schedule.next_fetch = 0;
         }
         *self.withheld.lock() = withheld;
-        self.apply_outcome(outcome, schedule);
+        self.apply_outcome(ExchangeSort::Fetch, outcome, schedule);
         Ok(true)
     }
 

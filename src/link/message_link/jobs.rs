@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::{MessageLink, RetrySchedule, crash_point, now};
+use super::{ExchangeSort, MessageLink, RetrySchedule, crash_point, now};
 use crate::link::carrier::{self, CarrierProcess};
 use crate::link::job::{CarrierJob, CarrierTask, OutcomeLine};
 
@@ -134,7 +134,9 @@ impl MessageLink {
                     return Ok(());
                 }
             }
-            CarrierTask::Acknowledge { .. } => self.apply_outcome(outcome, schedule),
+            CarrierTask::Acknowledge { .. } => {
+                self.apply_outcome(ExchangeSort::Fetch, outcome, schedule);
+            }
             CarrierTask::Deliver { messages } => {
                 self.finish_delivery(&messages, &lines, schedule)?;
             }

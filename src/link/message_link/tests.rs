@@ -13,6 +13,8 @@ use super::super::job::note_asked;
 use super::*;
 use crate::model::locks::Mutex as Locked;
 
+mod turns;
+
 thread_local! {
     /// The number of steps until this thread is killed.
     static LEFT: Cell<Option<u32>> = const { Cell::new(None) };
@@ -160,6 +162,9 @@ impl LinkSession for FakeSession<'_> {
         if bytes == b"bad" {
             return ExchangeOutcome::Refused { why: "404 not found".into() };
         }
+        if bytes == b"breaks" {
+            return ExchangeOutcome::Unknown { why: "reset".into() };
+        }
         {
             let mut server = self.0.0.lock();
             server.got.push(bytes.clone());
@@ -279,11 +284,12 @@ impl Bench {
     fn settle(post: &MessageLink) {
         let mut schedule = RetrySchedule::default();
         for _ in 0..200 {
-            schedule.paused_until = 0;
+            schedule.pause_all(0);
             schedule.held.clear();
             let is_idle = post.journal.lock().open_entries().next().is_none()
                 && schedule.next_fetch > 0
-                && (schedule.failures, schedule.kills) == (0, 0)
+                && (schedule.sending.failures, schedule.fetching.failures) == (0, 0)
+                && schedule.kills == 0
                 && CarrierJob::find_left(&post.folder, &|_| false).unwrap().is_none();
             if is_idle {
                 return;
@@ -501,14 +507,14 @@ fn a_link_that_is_away_rests_longer_and_longer() {
     let mut schedule = RetrySchedule::default();
     let mut waits = Vec::new();
     for _ in 0..4 {
-        schedule.paused_until = 0;
+        schedule.pause_all(0);
         assert!(post.run_turn(&mut schedule, &|| {}).unwrap());
-        waits.push((schedule.paused_until - now() + 500) / 1000);
+        waits.push((schedule.paused_until() - now() + 500) / 1000);
         assert!(!post.run_turn(&mut schedule, &|| {}).unwrap(), "nothing is tried meanwhile");
     }
     assert_eq!(waits, [1, 5, 30, 60]);
     let Some(DeliveryFate::Waits(why)) = post.find_fate("a", "bob") else { panic!("it waits") };
-    assert!(why.contains("down, tried 4 times"), "{why}");
+    assert!(why.contains("down, tried 2 times"), "{why}");
     assert!(matches!(post.board().health().state, crate::link::LinkState::Waiting { .. }));
 }
 
@@ -522,9 +528,9 @@ fn killed_carriers_do_not_make_the_link_rest_for_long() {
         let mut schedule = RetrySchedule::default();
         let mut waits = Vec::new();
         for _ in 0..7 {
-            schedule.paused_until = 0;
+            schedule.pause_all(0);
             assert!(post.run_turn(&mut schedule, &|| {}).unwrap());
-            waits.push((schedule.paused_until - now() + 500) / 1000);
+            waits.push((schedule.paused_until() - now() + 500) / 1000);
         }
         assert_eq!(waits, [1, 5, 5, 5, 5, 5, 5]);
         Bench::settle(&post);
@@ -540,7 +546,7 @@ fn as_long_as_another_one_carries_nothing_is_done() {
     post.accept_parcel(&parcel("a", "bob", "one")).unwrap();
     let mut schedule = RetrySchedule::default();
     assert!(!post.run_turn(&mut schedule, &|| {}).unwrap());
-    assert!(schedule.paused_until > now() && bench.fake.0.lock().got.is_empty());
+    assert!(schedule.paused_until() > now() && bench.fake.0.lock().got.is_empty());
     let stopped = crate::link::LinkState::Stopped { why: "another one carries".into() };
     assert_eq!(post.board().health().state, stopped);
     bench.fake.0.lock().other = false;
@@ -570,7 +576,7 @@ fn deliver_all(bench: &Bench, post: &MessageLink, count: usize) -> usize {
     let mut schedule = RetrySchedule { next_fetch: i64::MAX, ..RetrySchedule::default() };
     let mut turns = 0;
     while post.journal.lock().open_count() > 0 {
-        schedule.paused_until = 0;
+        schedule.pause_all(0);
         post.run_turn(&mut schedule, &|| {}).unwrap();
         turns += 1;
         assert!(turns < 2 * count, "{:?}", bench.fake.0.lock().got.len());

@@ -1,0 +1,167 @@
+//! The backoff and the pace of a link.
+//!
+//! Sending and fetching have a backoff each, so that one that fails does not stop the other: they may have two servers,
+//! and a single message can fail for ever. While both fail, the link is away as a whole, and one of them tries a pause.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::time::Duration;
+
+use crate::link::backoff;
+
+/// The longest backoff after a carrier was killed, which says nothing about the engine.
+const KILLED_WAIT: Duration = Duration::from_secs(5);
+
+/// The sort of an exchange, as far as the backoff is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ExchangeSort {
+    /// The delivery of a message.
+    Delivery {
+        /// True if the message has a backoff of its own.
+        is_set_aside: bool,
+    },
+    /// A fetch, or the acknowledgement of what it brought.
+    Fetch,
+}
+
+/// The backoff of one sort of exchanges.
+#[derive(Debug, Default)]
+pub(super) struct ExchangeBackoff {
+    /// The number of failures in a row.
+    pub failures: u32,
+    /// The moment before which no such exchange begins, in milliseconds since the epoch.
+    pub paused_until: i64,
+}
+
+/// The backoff and the pace of a link.
+#[derive(Debug, Default)]
+pub(super) struct RetrySchedule {
+    pub sending: ExchangeBackoff,
+    pub fetching: ExchangeBackoff,
+    /// The number of killed carriers in a row.
+    pub kills: u32,
+    /// The next time to fetch mail.
+    pub next_fetch: i64,
+    /// True if a fetch that is due goes before messages, because messages went last.
+    pub is_fetch_first: bool,
+    /// The number of messages that the last job delivered.
+    pub delivered: usize,
+    /// The fetches whose mail could not be saved, with the next time to try. No other mail is fetched meanwhile.
+    pub held: BTreeMap<OsString, i64>,
+}
+
+impl RetrySchedule {
+    /// Returns the moment before which nothing is sent or fetched.
+    pub fn paused_until(&self) -> i64 {
+        self.sending.paused_until.min(self.fetching.paused_until)
+    }
+
+    /// Pauses the whole link until a moment.
+    pub fn pause_all(&mut self, until: i64) {
+        (self.sending.paused_until, self.fetching.paused_until) = (until, until);
+    }
+
+    /// Returns the time at which mail is fetched next, or held mail is tried again.
+    pub fn next_fetch_time(&self) -> i64 {
+        let next = self.next_fetch.max(self.fetching.paused_until);
+        self.held.values().min().copied().unwrap_or(next)
+    }
+
+    /// Returns true if mail may be fetched now.
+    pub fn is_fetch_due(&self, now: i64) -> bool {
+        self.held.is_empty() && self.next_fetch_time() <= now
+    }
+
+    /// Records that an exchange reached the engine. Returns true if exchanges of the other sort do not fail.
+    pub fn note_success(&mut self, sort: ExchangeSort) -> bool {
+        self.kills = 0;
+        let (own, other) = self.backoffs(sort);
+        // The engine is back, perhaps for both.
+        if std::mem::take(own).failures > 0 {
+            other.paused_until = 0;
+        }
+        other.failures == 0
+    }
+
+    /// Records that an exchange did not reach the engine, which asked for a pause of this length.
+    pub fn note_failure(&mut self, sort: ExchangeSort, asked: Duration, now: i64) {
+        self.kills = 0;
+        let (own, other) = self.backoffs(sort);
+        // A message with a backoff of its own makes others wait no longer while the inbox can be fetched.
+        let is_alone = sort == ExchangeSort::Delivery { is_set_aside: true }
+            && other.failures == 0
+            && own.failures > 0;
+        if !is_alone {
+            own.failures = own.failures.max(other.failures).saturating_add(1);
+        }
+        let wait = backoff::retry_delay(own.failures);
+        // The first failure may be that of the whole link, as may any while both sorts fail.
+        let is_shared = own.failures == 1 || other.failures > 0;
+        let shared = if is_shared { wait.max(asked) } else { asked };
+        let after = |wait: Duration| now.saturating_add(wait.as_millis() as i64);
+        own.paused_until = after(wait.max(asked));
+        other.paused_until = other.paused_until.max(after(shared));
+    }
+
+    /// Records that a carrier was killed.
+    pub fn note_kill(&mut self, now: i64) {
+        self.kills = self.kills.saturating_add(1);
+        let wait = backoff::retry_delay(self.kills).min(KILLED_WAIT);
+        self.pause_all(now.saturating_add(wait.as_millis() as i64));
+    }
+
+    /// Returns the backoff of a sort of exchanges, and that of the other one.
+    fn backoffs(&mut self, sort: ExchangeSort) -> (&mut ExchangeBackoff, &mut ExchangeBackoff) {
+        match sort {
+            ExchangeSort::Delivery { .. } => (&mut self.sending, &mut self.fetching),
+            ExchangeSort::Fetch => (&mut self.fetching, &mut self.sending),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEND: ExchangeSort = ExchangeSort::Delivery { is_set_aside: false };
+    const SEND_SET_ASIDE: ExchangeSort = ExchangeSort::Delivery { is_set_aside: true };
+
+    #[test]
+    fn one_sort_that_fails_does_not_stop_the_other() {
+        for (fails, works) in [(SEND, ExchangeSort::Fetch), (ExchangeSort::Fetch, SEND)] {
+            let mut schedule = RetrySchedule::default();
+            for _ in 0..5 {
+                schedule.note_failure(fails, Duration::ZERO, 0);
+                assert!(!schedule.note_success(works), "the link is told as failing");
+            }
+            let (own, other) = schedule.backoffs(fails);
+            assert_eq!((own.paused_until, other.paused_until), (180_000, 0));
+            schedule.note_failure(fails, Duration::from_secs(20), 0);
+            assert_eq!(schedule.backoffs(works).0.paused_until, 20_000, "asked for by the server");
+        }
+    }
+
+    #[test]
+    fn a_link_that_is_away_is_tried_once_a_pause_and_is_back_as_a_whole() {
+        let mut schedule = RetrySchedule::default();
+        let mut waits = Vec::new();
+        for sort in [SEND, ExchangeSort::Fetch, SEND, SEND_SET_ASIDE, ExchangeSort::Fetch] {
+            schedule.note_failure(sort, Duration::ZERO, 0);
+            assert_eq!(schedule.sending.paused_until, schedule.fetching.paused_until);
+            waits.push(schedule.paused_until() / 1000);
+        }
+        assert_eq!(waits, [1, 5, 30, 60, 180]);
+        assert!(!schedule.note_success(ExchangeSort::Fetch));
+        assert_eq!(schedule.sending.paused_until, 0);
+        assert!(schedule.note_success(SEND));
+    }
+
+    #[test]
+    fn a_message_with_its_own_backoff_does_not_lengthen_the_pause() {
+        let mut schedule = RetrySchedule::default();
+        for sort in [SEND, SEND, SEND_SET_ASIDE, SEND_SET_ASIDE, SEND_SET_ASIDE] {
+            schedule.note_failure(sort, Duration::ZERO, 0);
+        }
+        assert_eq!(schedule.sending.paused_until, 5000);
+    }
+}
