@@ -280,14 +280,17 @@ impl Journal {
         ])
     }
 
-    /// Records durably that a carrier is about to get some entries.
+    /// Records durably that a carrier is about to get some entries, and returns those that are still open.
     ///
     /// # Errors
     /// Returns the system's error; then no carrier may get them.
-    pub fn record_tries(&mut self, all: &[u64]) -> io::Result<()> {
+    pub fn record_tries(&mut self, mut all: Vec<u64>) -> io::Result<Vec<u64>> {
+        // A person may have given up some since they were listed.
+        all.retain(|no| self.entries.get(no).is_some_and(JournalEntry::is_open));
         let tries = |no| self.entries.get(no).map_or(0, |entry| entry.tries).saturating_add(1);
         let lines = all.iter().map(|no| JournalLine::Trying { no: *no, tries: tries(no) });
-        self.append_lines(lines.collect())
+        self.append_lines(lines.collect())?;
+        Ok(all)
     }
 
     /// Records changes of entries durably, all with one sync. Returns the paths of the bytes of those that are over, which
@@ -379,10 +382,7 @@ impl Journal {
 
     /// Returns all open entries, the oldest first.
     pub fn open_entries(&self) -> impl Iterator<Item = (u64, &JournalEntry)> {
-        let open = |stage: &DeliveryStage| {
-            matches!(stage, DeliveryStage::Waits { .. } | DeliveryStage::Trying)
-        };
-        self.entries.iter().filter(move |(_, e)| open(&e.stage)).map(|(no, e)| (*no, e))
+        self.entries.iter().filter(|(_, entry)| entry.is_open()).map(|(no, entry)| (*no, entry))
     }
 
     /// Returns the number of open entries.
@@ -562,6 +562,11 @@ impl Journal {
 }
 
 impl JournalEntry {
+    /// Returns true if the message is neither taken nor refused.
+    fn is_open(&self) -> bool {
+        matches!(self.stage, DeliveryStage::Waits { .. } | DeliveryStage::Trying)
+    }
+
     /// Returns its rank among the entries that may go: 0 for all that are not set aside, which go first.
     fn rank(&self) -> i64 {
         match self.stage {

@@ -334,7 +334,7 @@ impl MessageLink {
             let due = self.list_due_messages(schedule);
             if !due.is_empty() {
                 schedule.is_fetch_first = true;
-                self.deliver_messages(&due, called, schedule, changed)?;
+                self.deliver_messages(due, called, schedule, changed)?;
                 return Ok(true);
             }
         }

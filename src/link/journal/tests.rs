@@ -37,7 +37,7 @@ fn what_was_not_begun_counts_as_not_tried() {
         spool(&mut journal, message, "bob", b"x", 1).unwrap();
     }
     assert_eq!(journal.list_due_entries(1, 2), [0, 1]);
-    journal.record_tries(&[0, 1, 2]).unwrap();
+    journal.record_tries(vec![0, 1, 2]).unwrap();
     let changes = vec![(0, taken(None)), (1, later("down", 9)), (2, EntryChange::Untried)];
     remove_wire_files(&journal.record_changes(changes, 5).unwrap());
     for journal in [&mut journal, &mut Journal::open(dir.path(), 5).unwrap()] {
@@ -62,7 +62,7 @@ fn a_message_goes_from_spooled_to_taken_and_is_not_taken_twice() {
     spool(&mut journal, "m", "carol", b"bytes", 2).unwrap();
     assert_eq!(std::fs::read(journal.wire_path(0)).unwrap(), b"bytes");
     assert_eq!(journal.open_entries().count(), 2);
-    journal.record_tries(&[0]).unwrap();
+    journal.record_tries(vec![0]).unwrap();
     let journal_again = Journal::open(dir.path(), 3).unwrap();
     assert_eq!(journal_again.find_entry("m", "bob").unwrap().stage, DeliveryStage::Trying);
     assert_eq!(journal_again.find_entry("m", "bob").unwrap().tries, 1);
@@ -120,7 +120,7 @@ fn a_long_journal_is_made_anew_and_says_the_same() {
         spool(&mut journal, "m", &n.to_string(), b"x", 1).unwrap();
     }
     for _ in 0..FEW_LINES {
-        journal.record_tries(&[0]).unwrap();
+        journal.record_tries(vec![0]).unwrap();
         journal.record_changes(vec![(0, later("down", 7))], 1).unwrap();
     }
     journal.record_changes(vec![(1, refused("no"))], 2).unwrap();
@@ -182,7 +182,7 @@ proptest! {
                 0 => spool(&mut journal, "m", &no.to_string(), b"", now).unwrap(),
                 1 => journal.refuse_at_once("m", &no.to_string(), "no", now).unwrap(),
                 _ if !is_open => {}
-                2 => journal.record_tries(&[no]).unwrap(),
+                2 => journal.record_tries(vec![no]).map(drop).unwrap(),
                 3 => journal.record_changes(vec![(no, later("down", now + until))], now).map(drop).unwrap(),
                 _ => journal.record_changes(vec![(no, taken(None))], now).map(drop).unwrap(),
             }

@@ -14,15 +14,18 @@ impl MessageLink {
     /// Has a carrier deliver some messages.
     pub(super) fn deliver_messages(
         &self,
-        due: &[u64],
+        due: Vec<u64>,
         called: u64,
         schedule: &mut RetrySchedule,
         changed: &dyn Fn(),
     ) -> io::Result<()> {
-        let message = |no: &u64| MessageOrder { no: *no, wire: self.journal.lock().wire_path(*no) };
-        let messages = due.iter().map(message).collect();
+        let due = self.journal.lock().record_tries(due)?;
+        if due.is_empty() {
+            return Ok(());
+        }
+        let message = |no| MessageOrder { no, wire: self.journal.lock().wire_path(no) };
+        let messages = due.into_iter().map(message).collect();
         let job = self.create_job(CarrierTask::Deliver { messages })?;
-        self.journal.lock().record_tries(due)?;
         schedule.delivered = 0;
         self.run_job(job, called, schedule, changed)
     }

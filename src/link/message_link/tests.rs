@@ -687,7 +687,7 @@ fn messages_of_a_running_job_can_be_given_up() {
     }
     bench.fake.0.lock().scripted = [None, Some(Fault::Away)].into();
     // As a command would, while the carrier has the messages.
-    post.journal.lock().record_tries(&[0, 1, 2, 3]).unwrap();
+    post.journal.lock().record_tries(vec![0, 1, 2, 3]).unwrap();
     assert_eq!(post.drop_waiting().unwrap(), 0);
     let mut schedule = RetrySchedule::default();
     assert!(post.run_turn(&mut schedule, &|| {}).unwrap());
@@ -712,7 +712,7 @@ fn a_tried_message_is_given_up_unless_the_engine_may_have_it() {
             let post = bench.post();
             post.accept_parcel(&parcel("a", "bob", "one")).unwrap();
             bench.fake.0.lock().scripted = [Some(fault)].into();
-            post.journal.lock().record_tries(&[0]).unwrap();
+            post.journal.lock().record_tries(vec![0]).unwrap();
             assert_eq!(post.drop_waiting().unwrap(), 0);
             assert!(post.run_turn(&mut RetrySchedule::default(), &|| {}).unwrap());
             let fate = post.find_fate("a", "bob");

@@ -41,3 +41,35 @@ fn s1290_a_long_queue_does_not_stop_the_inbox() {
     assert!(post.journal.lock().open_count() > 0);
     assert_eq!(bench.filed.lock().len(), 1);
 }
+
+/// A message that a person gives up between its choice for a job and the job is not tried.
+#[test]
+fn s1291_what_is_given_up_right_before_its_job_stays_given_up() {
+    let bench = Bench::new();
+    let post = bench.post();
+    post.accept_parcel(&parcel("a", "bob", "one")).unwrap();
+    let mut schedule = RetrySchedule::default();
+    let due = post.list_due_messages(&schedule);
+    assert_eq!(due, [0]);
+    assert_eq!(post.drop_waiting().unwrap(), 1);
+    let called = post.wakeup.current_counts().calls;
+    post.deliver_messages(due, called, &mut schedule, &|| {}).unwrap();
+    assert!(matches!(post.find_fate("a", "bob"), Some(DeliveryFate::Refused(_))));
+    assert!(bench.fake.0.lock().got.is_empty());
+}
+
+/// A message whose bytes are gone is refused, and says nothing about the link.
+#[test]
+fn s1291_a_message_without_its_bytes_is_refused_and_stops_no_other() {
+    let bench = Bench::new();
+    let post = bench.post();
+    for (message, text) in [("a", "one"), ("b", "two")] {
+        post.accept_parcel(&parcel(message, "bob", text)).unwrap();
+    }
+    let wire = post.journal.lock().wire_path(0);
+    std::fs::remove_file(wire).unwrap();
+    run_turns(&post, &mut RetrySchedule::default(), 1);
+    let Some(DeliveryFate::Refused(why)) = post.find_fate("a", "bob") else { panic!("refused") };
+    assert!(why.contains("bytes are gone"), "{why}");
+    assert_eq!(bench.fake.0.lock().got, [b"two"]);
+}
