@@ -13,7 +13,7 @@ const STEPS: [Duration; 7] = [
     Duration::from_secs(15 * 60),
 ];
 
-/// The time for which a message is tried before it counts as refused.
+/// The time over which the tries of a message must spread before it counts as refused.
 pub const GIVE_UP: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Returns the pause after this many failures in a row.

@@ -4,14 +4,15 @@
 //! over. A line is on disk before the event that it announces: the intent before the first byte leaves, the outcome
 //! before anything else is done. A torn last line counts as never written.
 
+mod entry;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::backoff;
+pub use self::entry::{DeliveryStage, EntryChange, FailedTries, JournalEntry};
 use crate::store::append_log::{AppendLog, AppendSync, read_log, split_log};
 use crate::store::{atomic_file, fs};
 
@@ -60,65 +61,6 @@ pub fn remove_wire_files(wires: &[PathBuf]) {
     }
 }
 
-/// A message on its way to one recipient.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JournalEntry {
-    /// The message's id in its store.
-    pub message: String,
-    /// The recipient's address.
-    pub to: String,
-    /// The time at which the link accepted it, in milliseconds since the epoch.
-    pub since: i64,
-    /// The number of tries.
-    pub tries: u32,
-    /// The stage of the delivery.
-    pub stage: DeliveryStage,
-    /// The id that the engine gave it.
-    pub given_id: Option<String>,
-}
-
-/// The stage of a message on its way to one recipient.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DeliveryStage {
-    /// A pause until a moment from which on the message may go.
-    Waits {
-        /// That moment, in milliseconds since the epoch.
-        until: i64,
-        /// The last reason that the engine or the system gave, if it was tried.
-        why: Option<String>,
-    },
-    /// A try by a carrier. It has the message, or had it when it died: the engine may have it.
-    Trying,
-    /// A delivery: the engine has the message.
-    Taken,
-    /// A refusal for good, for this reason.
-    Refused(String),
-}
-
-/// A change of an entry after a carrier had it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum EntryChange {
-    /// The engine has it, perhaps under an id of its own.
-    Taken {
-        /// The engine's id.
-        given: Option<String>,
-    },
-    /// The engine refused it for good.
-    Refused {
-        /// The reason.
-        why: String,
-    },
-    /// It may go no sooner than a moment.
-    Later {
-        /// The reason.
-        why: String,
-        /// That moment, in milliseconds since the epoch.
-        until: i64,
-    },
-    /// The carrier ended before it began with it.
-    Untried,
-}
-
 /// One line of the file.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "is")]
@@ -130,7 +72,14 @@ enum JournalLine {
     /// The end of a carrier that did not begin the try.
     Untried { no: u64, at: i64 },
     /// A delay until this moment.
-    Later { no: u64, until: i64, why: String },
+    Later {
+        no: u64,
+        until: i64,
+        why: String,
+        /// The failed tries with this one. Older builds did not write them.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failed: Option<FailedTries>,
+    },
     /// A delivery to the engine.
     Taken {
         no: u64,
@@ -312,10 +261,17 @@ impl Journal {
         let line = |(no, change)| match change {
             EntryChange::Taken { given } => JournalLine::Taken { no, at: now, given },
             EntryChange::Refused { why } => JournalLine::Refused { no, at: now, why },
-            EntryChange::Later { why, until } => JournalLine::Later { no, until, why },
+            EntryChange::Later { why, until } => {
+                let failed = self.entries.get(&no).and_then(|entry| match entry.stage {
+                    DeliveryStage::Trying => Some(entry.add_failure(now)),
+                    _ => entry.failed,
+                });
+                JournalLine::Later { no, until, why, failed }
+            }
             EntryChange::Untried => JournalLine::Untried { no, at: now },
         };
-        self.append_lines(changes.into_iter().map(line).collect())?;
+        let lines = changes.into_iter().map(line).collect();
+        self.append_lines(lines)?;
         for no in changed {
             self.given_up.remove(&no);
         }
@@ -438,8 +394,9 @@ impl Journal {
                 self.next_no = self.next_no.max(no + 1);
                 self.by_key.insert((message.clone(), to.clone()), no);
                 let stage = DeliveryStage::Waits { until: at, why: None };
+                let (failed, given_id) = (None, None);
                 let entry =
-                    JournalEntry { message, to, since: at, tries: 0, stage, given_id: None };
+                    JournalEntry { message, to, since: at, tries: 0, stage, failed, given_id };
                 let old = self.entries.insert(no, entry);
                 self.reindex_entry(no, old.map(|old| old.stage).as_ref());
             }
@@ -451,11 +408,14 @@ impl Journal {
                 entry.tries = entry.tries.saturating_sub(1);
                 entry.stage = DeliveryStage::Waits { until: at, why: None };
             }),
-            JournalLine::Later { no, until, why } => {
-                self.update_entry(no, |entry| {
-                    entry.stage = DeliveryStage::Waits { until, why: Some(why) }
-                });
-            }
+            JournalLine::Later { no, until, why, failed } => self.update_entry(no, |entry| {
+                if entry.stage == DeliveryStage::Trying {
+                    entry.failed = failed.or_else(|| Some(entry.add_failure(until)));
+                } else {
+                    entry.failed = failed.or(entry.failed);
+                }
+                entry.stage = DeliveryStage::Waits { until, why: Some(why) };
+            }),
             JournalLine::Taken { no, at, given } => {
                 self.update_entry(no, |entry| {
                     entry.stage = DeliveryStage::Taken;
@@ -530,6 +490,11 @@ impl Journal {
             let (message, to) = (entry.message.clone(), entry.to.clone());
             lines.push(JournalLine::Spooled { no, message, to, at: entry.since });
             let is_untried = matches!(&entry.stage, DeliveryStage::Waits { why: None, .. });
+            if entry.failed.is_some() {
+                // The lines below tell its stage.
+                let (until, why, failed) = (at, String::new(), entry.failed);
+                lines.push(JournalLine::Later { no, until, why, failed });
+            }
             if entry.tries > 0 {
                 let tries = entry.tries.saturating_add(u32::from(is_untried));
                 lines.push(JournalLine::Trying { no, tries });
@@ -540,7 +505,8 @@ impl Journal {
                 }
                 DeliveryStage::Waits { why: None, .. } | DeliveryStage::Trying => {}
                 DeliveryStage::Waits { until, why: Some(why) } => {
-                    lines.push(JournalLine::Later { no, until: *until, why: why.clone() });
+                    let (until, why, failed) = (*until, why.clone(), entry.failed);
+                    lines.push(JournalLine::Later { no, until, why, failed });
                 }
                 DeliveryStage::Taken => {
                     lines.push(JournalLine::Taken { no, at, given: entry.given_id.clone() });
@@ -558,28 +524,6 @@ impl Journal {
         log.replace(&text)?;
         self.lines = lines.len();
         Ok(())
-    }
-}
-
-impl JournalEntry {
-    /// Returns true if the message is neither taken nor refused.
-    fn is_open(&self) -> bool {
-        matches!(self.stage, DeliveryStage::Waits { .. } | DeliveryStage::Trying)
-    }
-
-    /// Returns its rank among the entries that may go: 0 for all that are not set aside, which go first.
-    fn rank(&self) -> i64 {
-        match self.stage {
-            DeliveryStage::Waits { until, .. } if self.tries >= SET_ASIDE => until,
-            _ => 0,
-        }
-    }
-
-    /// Returns the time of the next try after one more failure; `None` if it was tried for long enough.
-    pub fn next_try_time(&self, now: i64, asked: Option<Duration>) -> Option<i64> {
-        let for_long = now.saturating_sub(self.since) > backoff::GIVE_UP.as_millis() as i64;
-        let wait = asked.unwrap_or_default().max(backoff::retry_delay(self.tries));
-        (!for_long).then(|| now.saturating_add(wait.as_millis() as i64))
     }
 }
 

@@ -82,6 +82,50 @@ fn a_message_goes_from_spooled_to_taken_and_is_not_taken_twice() {
     assert_eq!((late.entries.len(), late.next_no), (0, 3), "numbers are not used again");
 }
 
+/// A failed try before a long pause is no week of tries, also for a journal that an older build wrote or that was made
+/// anew meanwhile.
+#[test]
+fn s1292_a_message_is_given_up_only_after_a_week_of_tries() {
+    const DAY: i64 = 24 * 3600 * 1000;
+    let new = |dir: &Path| {
+        let mut journal = Journal::open(dir, 1).unwrap();
+        spool(&mut journal, "m", "bob", b"x", 1).unwrap();
+        journal.record_tries(vec![0]).unwrap();
+        journal.record_changes(vec![(0, later("down", 2))], 2).unwrap();
+    };
+    let old = |dir: &Path| {
+        let lines = concat!(
+            r#"{"is":"spooled","no":0,"message":"m","to":"bob","at":1}"#,
+            "\n",
+            r#"{"is":"trying","no":0,"tries":1}"#,
+            "\n",
+            r#"{"is":"later","no":0,"until":2,"why":"down"}"#,
+            "\n"
+        );
+        std::fs::write(dir.join(FILE), lines).unwrap();
+    };
+    for write in [&new as &dyn Fn(&Path), &old] {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path());
+        let mut days = 0;
+        for day in 8.. {
+            let mut journal = Journal::open(dir.path(), day * DAY).unwrap();
+            journal.record_tries(vec![0]).unwrap();
+            if journal.entry(0).unwrap().next_try_time(day * DAY, None).is_none() {
+                break;
+            }
+            journal.record_changes(vec![(0, later("down", day * DAY))], day * DAY).unwrap();
+            journal.record_tries(vec![0]).unwrap();
+            journal.record_changes(vec![(0, EntryChange::Untried)], day * DAY).unwrap();
+            let before = stages(&journal);
+            journal.compact_file().unwrap();
+            assert_eq!(stages(&Journal::open(dir.path(), day * DAY).unwrap()), before);
+            days += 1;
+        }
+        assert_eq!(days, 7);
+    }
+}
+
 #[test]
 fn bytes_of_messages_that_were_never_accepted_are_removed() {
     let dir = tempfile::tempdir().unwrap();
