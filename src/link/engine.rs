@@ -44,8 +44,8 @@ pub trait LinkEngine: Send + Sync + fmt::Debug {
     /// ([`progress_note_path`](super::journal::progress_note_path)).
     ///
     /// # Errors
-    /// Returns the reason why the message can never go.
-    fn encode_parcel(&self, parcel: &OutboundMail) -> Result<Vec<u8>, String>;
+    /// Returns the reason why the message can never go, or cannot be read now.
+    fn encode_parcel(&self, parcel: &OutboundMail) -> Result<Vec<u8>, EncodeError>;
 
     /// Unpacks what a fetch wrote to a folder: each item, or the error that prevents reading it now. An item with an
     /// error stays in the folder and is tried again, so that a full disk loses no attachment.
@@ -84,6 +84,34 @@ pub trait LinkEngine: Send + Sync + fmt::Debug {
 
     /// Returns the secrets that only the engine may see, as the files have them now.
     fn load_secrets(&self) -> Vec<Zeroizing<String>>;
+}
+
+/// The reason why a message was not encoded.
+#[derive(Debug, thiserror::Error)]
+pub enum EncodeError {
+    /// A property of the message, which can never go.
+    #[error("{0}")]
+    Final(String),
+    /// A file that cannot be read now.
+    #[error("{0}")]
+    Passing(io::Error),
+}
+
+impl From<String> for EncodeError {
+    fn from(why: String) -> Self {
+        Self::Final(why)
+    }
+}
+
+impl EncodeError {
+    /// Returns the error for a file that cannot be read, with its description. The error is final if there is no such
+    /// regular file any more.
+    pub fn from_read_error(error: &io::Error, why: String) -> Self {
+        match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::InvalidInput => Self::Final(why),
+            kind => Self::Passing(io::Error::new(kind, why)),
+        }
+    }
 }
 
 /// The use of an engine by a carrier, which keeps its connection from one exchange to the next.

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use self::schedule::{ExchangeSort, RetrySchedule};
 use super::board::{HealthBoard, LinkState};
 use super::carrier::{CarrierProcess, CarrierProgram};
-use super::engine::{EngineSettings, ExchangeOutcome, LinkEngine};
+use super::engine::{EncodeError, EngineSettings, ExchangeOutcome, LinkEngine};
 use super::job::CarrierJob;
 use super::journal::{self, DeliveryStage, EntryChange, Journal, JournalEntry};
 use super::lifecycle::{Link, LinkCallbacks, LinkEvent};
@@ -193,7 +193,11 @@ impl MessageLink {
                 }
                 spooled?;
             }
-            Err(why) => self.journal.lock().refuse_at_once(message, to, &why, now())?,
+            Err(EncodeError::Final(why)) => {
+                self.journal.lock().refuse_at_once(message, to, &why, now())?;
+            }
+            // The store hands it over again.
+            Err(EncodeError::Passing(error)) => return Err(error),
         }
         self.update_board();
         self.wake_thread();

@@ -19,10 +19,12 @@ use self::client::{FtpClient, FtpError, FtpLogin};
 use self::fetch::{FtpFetch, FtpMessageMeta};
 use self::send::{FtpKnownFolders, FtpSendError, FtpUpload, FtpUploadHeader};
 use super::fetch_folder;
-use super::letter::{build_unreadable_letter, describe_read_error, is_file_stem, make_usable_name};
+use super::letter::{build_unreadable_letter, is_file_stem, make_usable_name};
 use super::{is_enabled, port_member, seen_ids, text_member};
 use crate::link::connection::{self, ConnectionTimeouts, HostPort, TlsClient};
-use crate::link::engine::{EngineSettings, ExchangeOutcome, FetchedItem, LinkEngine, LinkSession};
+use crate::link::engine::{
+    EncodeError, EngineSettings, ExchangeOutcome, FetchedItem, LinkEngine, LinkSession,
+};
 use crate::link::private_hosts;
 use crate::model::{Timestamp, encode_hex, sanitize_line};
 use crate::store::agentazall::{date, names, text};
@@ -112,13 +114,11 @@ impl LinkEngine for FtpEngine {
         (fits && super::is_first_part(&self.settings.part)).then_some(2)
     }
 
-    fn encode_parcel(&self, parcel: &OutboundMail) -> Result<Vec<u8>, String> {
+    fn encode_parcel(&self, parcel: &OutboundMail) -> Result<Vec<u8>, EncodeError> {
         for (name, what) in [(&parcel.to, "recipient"), (&self.settings.me, "agent_name")] {
             if !names::is_mailbox_name(name) {
-                return Err(format!(
-                    "the {what} {} cannot be the name of a folder",
-                    sanitize_line(name)
-                ));
+                let name = sanitize_line(name);
+                return Err(format!("the {what} {name} cannot be the name of a folder").into());
             }
         }
         let letter = text::parse(&parcel.bytes);
@@ -132,7 +132,8 @@ impl LinkEngine for FtpEngine {
         let mut parts = Vec::new();
         let mut total = parcel.bytes.len() as u64;
         for (name, path) in &parcel.parts {
-            let length = std::fs::metadata(path).map_err(|e| describe_read_error(name, &e))?.len();
+            let length =
+                std::fs::metadata(path).map_err(|e| super::attachment_error(name, &e))?.len();
             total += length;
             parts.push((name.clone(), length));
         }
@@ -140,7 +141,8 @@ impl LinkEngine for FtpEngine {
             return Err(format!(
                 "it has {total} bytes with its attachments; a link by FTP carries at most \
                  {MAX_MESSAGE}"
-            ));
+            )
+            .into());
         }
         let head = FtpUploadHeader {
             to: parcel.to.clone(),
@@ -153,14 +155,15 @@ impl LinkEngine for FtpEngine {
         wire.push(b'\n');
         wire.extend_from_slice(&parcel.bytes);
         for ((name, path), (_, length)) in parcel.parts.iter().zip(&head.parts) {
-            let why = |e: io::Error| describe_read_error(name, &e);
+            let why = |e: io::Error| super::attachment_error(name, &e);
             let file = fs::open_regular(path).map_err(why)?;
             let copied = file.take(*length).read_to_end(&mut wire).map_err(why)?;
             if copied as u64 != *length {
                 return Err(format!(
                     "the attachment {} became shorter while it was sent",
                     sanitize_line(name)
-                ));
+                )
+                .into());
             }
         }
         Ok(wire)

@@ -26,7 +26,9 @@ use super::fetch_folder;
 use super::{is_enabled, port_member, text_member};
 use crate::link::connection::{self, ConnectionTimeouts, HostPort, TlsClient};
 use crate::link::disk_space::SpaceCheckedFile;
-use crate::link::engine::{EngineSettings, ExchangeOutcome, FetchedItem, LinkEngine, LinkSession};
+use crate::link::engine::{
+    EncodeError, EngineSettings, ExchangeOutcome, FetchedItem, LinkEngine, LinkSession,
+};
 use crate::link::private_hosts;
 use crate::model::{Timestamp, encode_hex, sanitize_line};
 use crate::store::agentazall::{block, names, public_key, text};
@@ -429,12 +431,13 @@ impl LinkEngine for MailEngine {
         (fits && super::is_first_part(&self.settings.part)).then_some(3)
     }
 
-    fn encode_parcel(&self, parcel: &OutboundMail) -> Result<Vec<u8>, String> {
+    fn encode_parcel(&self, parcel: &OutboundMail) -> Result<Vec<u8>, EncodeError> {
         let from = self.sender_address();
         for address in [from, &parcel.to] {
             let is_bad = |c: char| c.is_whitespace() || c.is_control() || "<>,;\"\\".contains(c);
             if address.is_empty() || address.contains(is_bad) {
-                return Err(format!("{} cannot be the address of a mail", sanitize_line(address)));
+                let address = sanitize_line(address);
+                return Err(format!("{address} cannot be the address of a mail").into());
             }
         }
         let copy = self.self_copy.then(|| from.to_owned());

@@ -15,6 +15,7 @@ mod seen_ids;
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
+use std::io;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -22,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::engine::EngineSettings;
+use super::engine::{EncodeError, EngineSettings};
 use super::spec::LinkKind;
 use crate::model::locks::Mutex;
 use crate::store::fs;
@@ -291,6 +292,11 @@ fn port_member(part: &Value, key: &str, default: u16) -> u16 {
 #[cfg(any(feature = "ftp", feature = "mail"))]
 fn is_enabled(part: &Value, key: &str) -> bool {
     part.get(key).and_then(Value::as_bool).unwrap_or(false)
+}
+
+/// Returns the error for a letter whose attachment cannot be read.
+fn attachment_error(name: &str, error: &io::Error) -> EncodeError {
+    EncodeError::from_read_error(error, letter::describe_read_error(name, error))
 }
 
 /// Returns the mailbox that a configuration describes.

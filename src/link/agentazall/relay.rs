@@ -17,7 +17,9 @@ use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
 use super::letter::{self, MAX_PARTS, PARTS_LEFT_OUT, make_usable_name};
-use crate::link::engine::{EngineSettings, ExchangeOutcome, FetchedItem, LinkEngine, LinkSession};
+use crate::link::engine::{
+    EncodeError, EngineSettings, ExchangeOutcome, FetchedItem, LinkEngine, LinkSession,
+};
 use crate::link::http::{HttpAnswer, HttpClient, HttpError};
 use crate::link::json_lists::{self, SplitList};
 use crate::link::{disk_space, job, secret};
@@ -114,7 +116,7 @@ impl LinkEngine for RelayEngine {
         rank.map(|rank| rank + u8::from(is_first))
     }
 
-    fn encode_parcel(&self, parcel: &OutboundMail) -> Result<Vec<u8>, String> {
+    fn encode_parcel(&self, parcel: &OutboundMail) -> Result<Vec<u8>, EncodeError> {
         let letter = text::parse(&parcel.bytes);
         let mut payload = Map::new();
         let mut put = |key: &str, value: Value| drop(payload.insert(key.to_owned(), value));
@@ -123,7 +125,7 @@ impl LinkEngine for RelayEngine {
         put("from", json!(letter.get("From").unwrap_or_default()));
         let mut attachments = Vec::new();
         for (name, path) in &parcel.parts {
-            let bytes = std::fs::read(path).map_err(|e| letter::describe_read_error(name, &e))?;
+            let bytes = std::fs::read(path).map_err(|e| super::attachment_error(name, &e))?;
             attachments.push(json!({"name": name, "data": STANDARD.encode(bytes)}));
         }
         if !attachments.is_empty() {

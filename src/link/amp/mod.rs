@@ -24,7 +24,9 @@ use std::time::Duration;
 
 use zeroize::Zeroizing;
 
-use super::engine::{EngineSettings, ExchangeOutcome, FetchedItem, LinkEngine, LinkSession};
+use super::engine::{
+    EncodeError, EngineSettings, ExchangeOutcome, FetchedItem, LinkEngine, LinkSession,
+};
 use super::http::{HttpAnswer, HttpClient, HttpError};
 use super::journal::progress_note_path;
 use super::secret;
@@ -391,12 +393,13 @@ impl LinkEngine for AmpEngine {
         registration::score_reach(&self.registration.address, address)
     }
 
-    fn encode_parcel(&self, parcel: &OutboundMail) -> Result<Vec<u8>, String> {
-        if parcel.parts.is_empty() {
+    fn encode_parcel(&self, parcel: &OutboundMail) -> Result<Vec<u8>, EncodeError> {
+        let encoded = if parcel.parts.is_empty() {
             request_bodies::encode_message(&parcel.bytes, &self.registration.address)
         } else {
             upload::encode_unsigned(parcel, &self.registration.address)
-        }
+        };
+        Ok(encoded?)
     }
 
     fn own_address(&self) -> Option<&str> {

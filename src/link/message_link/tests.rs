@@ -94,8 +94,12 @@ impl LinkEngine for Fake {
         Some(1)
     }
 
-    fn encode_parcel(&self, parcel: &OutboundMail) -> Result<Vec<u8>, String> {
-        if parcel.bytes.is_empty() { Err("empty".into()) } else { Ok(parcel.bytes.clone()) }
+    fn encode_parcel(&self, parcel: &OutboundMail) -> Result<Vec<u8>, EncodeError> {
+        match parcel.bytes.as_slice() {
+            b"" => Err("empty".to_owned().into()),
+            b"unread" => Err(EncodeError::Passing(io::ErrorKind::StaleNetworkFileHandle.into())),
+            bytes => Ok(bytes.to_vec()),
+        }
     }
 
     fn unpack_items(&self, raw: &Path) -> Vec<io::Result<FetchedItem>> {

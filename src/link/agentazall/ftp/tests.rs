@@ -38,8 +38,12 @@ fn what_waits_has_text_and_attachments() {
     assert!(FtpUpload::open(at).is_ok());
     let large = std::fs::File::create(&file).unwrap();
     large.set_len(1 << 30).unwrap();
-    let why = ftp().encode_parcel(&parcel("al@y", text, vec![("p.pdf".into(), file)])).unwrap_err();
+    let encode = |path| ftp().encode_parcel(&parcel("al@y", text, vec![("p.pdf".into(), path)]));
+    let why = encode(file).unwrap_err().to_string();
     assert!(why.contains("at most"), "{why}");
+    // S1293: the store tries again what cannot be read now.
+    assert!(matches!(encode(dir.path().join("gone")), Err(EncodeError::Final(_))));
+    assert!(matches!(encode(dir.path().join("x".repeat(300))), Err(EncodeError::Passing(_))));
     for bad in ["../x@y", "a/b@y", "a\r\nDELE x@y", ""] {
         assert!(ftp().encode_parcel(&parcel(bad, text, Vec::new())).is_err(), "{bad}");
     }

@@ -15,8 +15,10 @@ use mail_builder::mime::MimePart;
 use mail_parser::{Address, Message, MimeHeaders as _};
 use sha2::{Digest, Sha256};
 
+use crate::link::agentazall::attachment_error;
 use crate::link::agentazall::letter::{self, MAX_PARTS, PARTS_LEFT_OUT, make_usable_name};
 use crate::link::disk_space;
+use crate::link::engine::EncodeError;
 use crate::mime::compose::{self, clean_header_value};
 use crate::mime::reading::written_date;
 use crate::mime::{self, MailError};
@@ -34,18 +36,18 @@ const NO_DAY: &str = "1970-01-01";
 /// Composes the mail for a letter; with its recipient in a header if a copy must show it.
 ///
 /// # Errors
-/// Returns a sentence if an attachment cannot be read, or the mail is larger than `limit`.
+/// Fails if an attachment cannot be read, or the mail is larger than `limit`.
 pub fn compose_mail(
     parcel: &OutboundMail,
     with_recipient: bool,
     limit: u64,
-) -> Result<Vec<u8>, String> {
+) -> Result<Vec<u8>, EncodeError> {
     let letter = text::parse(&parcel.bytes);
     let reading = block::read(&letter);
     let mut total = parcel.bytes.len() as u64;
     let mut parts = Vec::new();
     for (name, path) in &parcel.parts {
-        let why = |e: io::Error| letter::describe_read_error(name, &e);
+        let why = |e: io::Error| attachment_error(name, &e);
         let file = fs::open_regular(path).map_err(why)?;
         let mut bytes = Vec::new();
         let left = limit.saturating_sub(total);
@@ -54,7 +56,8 @@ pub fn compose_mail(
             return Err(format!(
                 "with its attachments it is larger than {limit} bytes, the most that a mail may \
                  have"
-            ));
+            )
+            .into());
         }
         parts.push((name, bytes));
     }
@@ -91,7 +94,7 @@ pub fn compose_mail(
     let mail = headers
         .into_iter()
         .fold(MessageBuilder::new(), |mail, (key, value)| mail.header(key, Raw::new(value)));
-    mail.body(body).write_to_vec().map_err(|e| e.to_string())
+    mail.body(body).write_to_vec().map_err(|e| e.to_string().into())
 }
 
 /// Formats an id for a mail.

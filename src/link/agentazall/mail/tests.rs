@@ -42,6 +42,22 @@ fn an_address_cannot_speak_smtp() {
     }
 }
 
+/// S1293: a letter whose attachment is gone is refused; one whose attachment cannot be read now is not.
+#[test]
+fn s1293_only_an_attachment_that_is_gone_refuses_a_letter() {
+    let dir = tempfile::tempdir().unwrap();
+    let encode = |name: &str| {
+        mail("/email").encode_parcel(&OutboundMail {
+            message_id: "m".into(),
+            to: "al@y".into(),
+            bytes: b"From: bob@x\n---\nhi".to_vec(),
+            parts: vec![("x".into(), dir.path().join(name))],
+        })
+    };
+    assert!(matches!(encode("gone"), Err(EncodeError::Final(_))));
+    assert!(matches!(encode(&"x".repeat(300)), Err(EncodeError::Passing(_))));
+}
+
 #[test]
 fn what_was_brought_is_filed_unless_the_reference_has() {
     let dir = tempfile::tempdir().unwrap();

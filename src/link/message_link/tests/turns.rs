@@ -73,3 +73,15 @@ fn s1291_a_message_without_its_bytes_is_refused_and_stops_no_other() {
     assert!(why.contains("bytes are gone"), "{why}");
     assert_eq!(bench.fake.0.lock().got, [b"two"]);
 }
+
+/// S1293: an error that passes while a message is encoded is no refusal; the store hands it over again.
+#[test]
+fn s1293_a_message_that_cannot_be_read_now_is_not_refused() {
+    let bench = Bench::new();
+    let post = bench.post();
+    post.accept_parcel(&parcel("a", "bob", "unread")).unwrap_err();
+    assert_eq!(post.find_fate("a", "bob"), None);
+    post.accept_parcel(&parcel("a", "bob", "one")).unwrap();
+    Bench::settle(&post);
+    assert_eq!(bench.fake.0.lock().got, [b"one"]);
+}

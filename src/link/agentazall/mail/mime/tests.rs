@@ -69,7 +69,8 @@ fn what_is_too_large_does_not_go() {
     let path = dir.path().join("x");
     std::fs::File::create(&path).unwrap().set_len(1 << 30).unwrap();
     let why = compose_mail(&parcel("From: a@x\n---\n", vec![("x".into(), path)]), false, 1000)
-        .unwrap_err();
+        .unwrap_err()
+        .to_string();
     assert!(why.contains("larger than 1000 bytes"), "{why}");
 }
 
