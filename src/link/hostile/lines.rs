@@ -350,3 +350,26 @@ fn an_attachment_that_a_server_refuses_hides_no_message() {
         assert_eq!(names, if is_late { vec!["a", "c"] } else { vec!["c"] });
     }
 }
+
+/// S1295: a connection that breaks while a file is examined does not end the watch over the file.
+#[test]
+fn s1295_a_connection_that_breaks_ends_no_watch_over_a_file() {
+    let acts = [
+        ServerAction::Close(b"type=dir; 2026-04-24\r\n".to_vec()),
+        ServerAction::Close(b"type=file;size=30;modify=1; a.txt\r\n".to_vec()),
+    ];
+    let give = move |n: usize| acts.get(n).cloned().unwrap_or(ServerAction::Hang);
+    let machine = open_machine("ftp", start_ftp(give, None).port);
+    let look = json!({"size": 20, "modify": "1", "parts": []});
+    let at = crate::model::Timestamp::now().millis();
+    let taken = json!({"at": at, "look": look, "length": 20, "sha": "x"});
+    let saw = json!({"look": look, "since": 1, "first": 1, "unproven": true, "taken": taken});
+    let saw = json!({"all": 0, "files": {"ftp:2026-04-24/a.txt": saw}});
+    let path = machine.dir.path().join("links/store/name/saw.json");
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, saw.to_string()).unwrap();
+    let ended = machine.fetch("a server that sends no data");
+    assert!(matches!(ended.outcome, ExchangeOutcome::Away { .. }), "{:?}", ended.outcome);
+    let kept: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    assert_eq!(kept["files"]["ftp:2026-04-24/a.txt"]["taken"]["sha"], "x", "{kept}");
+}

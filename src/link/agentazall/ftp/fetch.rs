@@ -221,9 +221,11 @@ impl<'a> FtpFetch<'a> {
         if is_known {
             self.listed_ids.push(place.id.clone());
         }
-        let mut saw = self.cache.files.remove(&place.id).unwrap_or_default();
+        // If the connection breaks below, the file is watched on.
+        let mut saw = self.cache.files.get(&place.id).cloned().unwrap_or_default();
         let is_watched = saw.taken.as_ref().is_some_and(|t| is_fresh(self.now - t.at));
         if is_known && !is_watched {
+            self.cache.files.remove(&place.id);
             return Ok(());
         }
         let mut look = FtpFileStamp { modify: entry.modify.clone(), ..FtpFileStamp::default() };
@@ -242,11 +244,13 @@ impl<'a> FtpFetch<'a> {
         }
         let kept = saw.taken.clone().filter(|_| is_known);
         let is_same = kept.as_ref().is_some_and(|taken| taken.look == saw.look);
-        if !is_same && saw.look.size > 0 {
-            self.fetch_whole_file(place, &mut saw, kept.as_ref())?;
-        }
+        let fetched = if !is_same && saw.look.size > 0 {
+            self.fetch_whole_file(place, &mut saw, kept.as_ref())
+        } else {
+            Ok(())
+        };
         self.cache.files.insert(place.id.clone(), saw);
-        Ok(())
+        fetched
     }
 
     /// Fetches a file if it is complete.
