@@ -263,6 +263,13 @@ impl LineConnection {
         self.stream.get_mut().socket_mut().deadline = until;
     }
 
+    /// Ends the current exchange no later than that of another connection.
+    pub fn end_with(&mut self, other: &mut Self) {
+        let latest = other.stream.get_mut().socket_mut().deadline;
+        let own = self.stream.get_mut().socket_mut();
+        own.deadline = own.deadline.min(latest);
+    }
+
     /// Reads one line, without its end.
     ///
     /// # Errors

@@ -4,6 +4,7 @@
 
 mod client;
 mod fetch;
+mod history;
 mod send;
 
 use std::collections::HashSet;
@@ -312,7 +313,7 @@ impl LinkSession for FtpSession<'_> {
         }
         match FtpFetch::new(client, raw, &known, &settings.me).run() {
             Ok((client, outcome)) => {
-                self.client = Some(client);
+                self.client = client;
                 outcome
             }
             Err(fault) => match self.engine.classify_error(&fault) {

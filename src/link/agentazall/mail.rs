@@ -3,13 +3,13 @@
 //! Nothing is flagged or deleted on the server. Every try of a message sends the same bytes with the same
 //! Message-ID.
 
+mod fetch;
 mod imap;
 mod mime;
 mod pop;
 mod session;
 mod smtp;
 
-use std::collections::HashSet;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -19,31 +19,24 @@ use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
 use self::imap::{ImapClient, ImapFetchResult};
-use self::pop::{PopClient, PopFetchResult};
+use self::pop::PopClient;
 use self::session::MailSession;
 use self::smtp::{SmtpClient, SmtpServer};
 use super::fetch_folder;
 use super::{is_enabled, port_member, text_member};
 use crate::link::connection::{self, ConnectionTimeouts, HostPort, TlsClient};
-use crate::link::disk_space::SpaceCheckedFile;
 use crate::link::engine::{
     EncodeError, EngineSettings, ExchangeOutcome, FetchedItem, LinkEngine, LinkSession,
 };
 use crate::link::private_hosts;
 use crate::model::{Timestamp, encode_hex, sanitize_line};
 use crate::store::agentazall::{block, names, public_key, text};
-use crate::store::{InboundMail, OutboundMail, atomic_file, fs};
+use crate::store::{InboundMail, OutboundMail, fs};
 
 /// The limit on the size of a mail that is read whole.
 const MAX_MAIL: u64 = 64 << 20;
-/// The number of bytes that are read of a larger mail.
-const BEGIN: u64 = 64 << 10;
 /// The limit on the size of a sent message: base64 adds a third, and servers take 50 MB or less.
 const MAX_MESSAGE: u64 = 36 << 20;
-/// The limit on the number of mails in one fetch.
-const AT_ONCE: usize = 256;
-/// The number of bytes after which a fetch begins no further mail.
-const BYTES_AT_ONCE: u64 = 256 << 20;
 /// The number of mails, counted from the last one, that are read in search of a copy.
 const FEW: usize = 100;
 /// The number of searches for a copy, a second apart: some servers accept a mail before it lies in an inbox.
@@ -315,55 +308,6 @@ impl MailEngine {
             })
         })
     }
-
-    fn fetch_mails(&self, new: &mut MailFetch<'_>) -> Result<(), ExchangeOutcome> {
-        let scope = self.account_scope();
-        if self.is_pop {
-            let mut pop = self.connect_pop()?;
-            for (number, uidl) in pop.list_mails().map_err(ExchangeOutcome::away)? {
-                let Some(brought) = new.accept_mail(format!("pop:{scope}:{uidl}"), &uidl) else {
-                    continue;
-                };
-                let mut file = new.create_mail_file().map_err(ExchangeOutcome::away)?;
-                match pop.fetch_mail(number, MAX_MAIL, &mut file).map_err(ExchangeOutcome::away)? {
-                    PopFetchResult::Whole => {
-                        new.finish_mail(brought, &file).map_err(ExchangeOutcome::away)?;
-                    }
-                    PopFetchResult::Refused(why) => new.refusals.push(why),
-                    PopFetchResult::TooLarge => {
-                        file.file().set_len(BEGIN).map_err(ExchangeOutcome::away)?;
-                        new.finish_mail(FetchedMailMeta { size: Some(MAX_MAIL), ..brought }, &file)
-                            .map_err(ExchangeOutcome::away)?;
-                        pop = self.connect_pop()?;
-                    }
-                }
-            }
-            pop.quit();
-            return Ok(());
-        }
-        let mut imap = self.connect_imap()?;
-        for uid in imap.search_all().map_err(ExchangeOutcome::away)? {
-            let id = format!("imap:{scope}:{}:{uid}", imap.validity);
-            let Some(brought) = new.accept_mail(id, &uid.to_string()) else { continue };
-            let mut file = new.create_mail_file().map_err(ExchangeOutcome::away)?;
-            match imap.fetch_mail(uid, MAX_MAIL, &mut file).map_err(ExchangeOutcome::away)? {
-                ImapFetchResult::Whole => {
-                    new.finish_mail(brought, &file).map_err(ExchangeOutcome::away)?;
-                }
-                ImapFetchResult::Missing => {}
-                ImapFetchResult::Refused(why) => new.refusals.push(why),
-                ImapFetchResult::TooLarge(size) => {
-                    imap.read_beginning(size.min(BEGIN), &mut file)
-                        .map_err(ExchangeOutcome::away)?;
-                    new.finish_mail(FetchedMailMeta { size: Some(size), ..brought }, &file)
-                        .map_err(ExchangeOutcome::away)?;
-                    imap = self.connect_imap()?;
-                }
-            }
-        }
-        imap.quit();
-        Ok(())
-    }
 }
 
 /// Returns the fields that identify two files of one mail as the same.
@@ -372,51 +316,6 @@ fn mail_content_key(bytes: &[u8]) -> (Option<i64>, String, String) {
     let from = names::bare_address(letter.get("From").unwrap_or_default());
     let at = mime::parse_mail_date(letter.get("Date").unwrap_or_default());
     (at.map(Timestamp::millis), from, letter.body.trim().to_owned())
-}
-
-/// The output of a fetch.
-struct MailFetch<'a> {
-    raw: &'a Path,
-    known: &'a HashSet<String>,
-    reference_ids: HashSet<String>,
-    listed_ids: Vec<String>,
-    /// The reasons why the server refused mails. They are asked for again.
-    refusals: Vec<String>,
-    number: usize,
-    bytes: u64,
-}
-
-impl MailFetch<'_> {
-    /// Returns the data to write beside a mail, unless the mail is known or the fetch has enough.
-    fn accept_mail(&mut self, id: String, seen: &str) -> Option<FetchedMailMeta> {
-        if self.known.contains(&id) {
-            self.listed_ids.push(id);
-            return None;
-        }
-        if self.number >= AT_ONCE || self.bytes > BYTES_AT_ONCE {
-            return None;
-        }
-        Some(FetchedMailMeta {
-            id,
-            seen: seen.to_owned(),
-            maybe: self.reference_ids.contains(seen),
-            size: None,
-        })
-    }
-
-    fn create_mail_file(&self) -> io::Result<SpaceCheckedFile> {
-        SpaceCheckedFile::create(&self.raw.join(format!("{}.eml", self.number)))
-    }
-
-    /// Finishes a mail; its last file marks it as complete.
-    fn finish_mail(&mut self, brought: FetchedMailMeta, file: &SpaceCheckedFile) -> io::Result<()> {
-        file.file().sync_all()?;
-        self.bytes += file.file().metadata()?.len();
-        let path = self.raw.join(format!("{}.json", self.number));
-        atomic_file::write_atomic(&path, &serde_json::to_vec(&brought)?, 0o600)?;
-        self.number += 1;
-        Ok(())
-    }
 }
 
 impl LinkEngine for MailEngine {

@@ -2,6 +2,8 @@
 //! docs/links/mail.md, docs/links/ftp.md).
 
 #[cfg(any(feature = "ftp", feature = "mail"))]
+mod broken_fetches;
+#[cfg(any(feature = "ftp", feature = "mail"))]
 mod fetch_folder;
 #[cfg(feature = "ftp")]
 pub mod ftp;

@@ -373,3 +373,66 @@ fn s1295_a_connection_that_breaks_ends_no_watch_over_a_file() {
     let kept: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     assert_eq!(kept["files"]["ftp:2026-04-24/a.txt"]["taken"]["sha"], "x", "{kept}");
 }
+
+/// S1294: a mail at which the connection breaks each time stops no other. The next fetch takes it last, and then it rests.
+#[test]
+fn s1294_a_mail_that_breaks_the_connection_stops_no_other() {
+    for (protocol, command) in [("imap", "UID FETCH 1 "), ("pop", "RETR 1")] {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&asked);
+        let server = HostileServer::start(
+            HostileProtocol::Lines,
+            Arc::new(move |line| {
+                if line.contains(command) {
+                    counted.fetch_add(1, Ordering::SeqCst);
+                    return ServerAction::Close(Vec::new());
+                }
+                usual_answer(protocol, line)
+            }),
+        );
+        let machine = open_machine(protocol, server.port);
+        let first = machine.fetch(protocol);
+        assert!(matches!(first.outcome, ExchangeOutcome::Away { .. }), "{:?}", first.outcome);
+        for (why, count) in [("broke again", 2), ("broke twice", 2)] {
+            let next = machine.fetch(protocol);
+            assert!(matches!(next.outcome, ExchangeOutcome::Later { .. }), "{:?}", next.outcome);
+            assert!(next.outcome.reason().unwrap_or_default().contains(why), "{:?}", next.outcome);
+            assert_eq!(next.brought.len(), 1, "{protocol}");
+            assert_eq!(asked.load(Ordering::SeqCst), count, "{protocol}");
+        }
+    }
+}
+
+/// S1294 holds for FTP.
+#[test]
+fn s1294_a_file_that_breaks_the_connection_stops_no_other() {
+    let text = "From: al@far.example\nTo: bob@far.example\nSubject: other\n---\nhello\n";
+    let size = text.len();
+    let close = |text: &str| ServerAction::Close(text.as_bytes().to_vec());
+    let days = close("type=dir; 2026-04-24\r\n");
+    let inbox = close(&format!(
+        "type=file;size={size};modify=1; a.txt\r\ntype=file;size={size};modify=1; c.txt\r\n"
+    ));
+    let first = [days.clone(), inbox.clone(), ServerAction::Hang];
+    let second = [days.clone(), inbox.clone(), close(text), ServerAction::Hang];
+    let acts: Vec<ServerAction> =
+        first.into_iter().chain(second).chain([days, inbox, close(text)]).collect();
+    let give = move |n: usize| acts.get(n).cloned().unwrap_or(ServerAction::Hang);
+    let machine = open_machine("ftp", start_ftp(give, None).port);
+    // The texts were seen long ago, and have not changed since.
+    let look = json!({"size": size, "modify": "1", "parts": []});
+    let seen = json!({"look": look, "since": 1, "first": 1, "unproven": true});
+    let files = json!({"ftp:2026-04-24/a.txt": seen, "ftp:2026-04-24/c.txt": seen});
+    let folder = machine.dir.path().join("links/store/name");
+    std::fs::create_dir_all(&folder).unwrap();
+    let saw = json!({"all": 0, "files": files}).to_string();
+    std::fs::write(folder.join("saw.json"), saw).unwrap();
+    let outcome = machine.fetch("a file without data").outcome;
+    assert!(matches!(outcome, ExchangeOutcome::Away { .. }), "{outcome:?}");
+    for why in ["broke again", "broke twice"] {
+        let next = machine.fetch(why);
+        assert!(next.outcome.reason().unwrap_or_default().contains(why), "{:?}", next.outcome);
+        let names: Vec<&str> = next.brought.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["c"]);
+    }
+}

@@ -266,8 +266,9 @@ impl FtpClient {
     fn open_data_connection(&mut self, command: &str) -> Result<LineConnection, FtpError> {
         let port = self.enter_passive_mode()?;
         // The address in the reply is ignored: data comes from the host of the control connection.
-        let data =
-            LineConnection::connect_plain(SocketAddr::new(self.wire.peer(), port), self.patience)?;
+        let address = SocketAddr::new(self.wire.peer(), port);
+        let mut data = LineConnection::connect_plain(address, self.patience)?;
+        data.end_with(&mut self.wire);
         self.require_command(command, 1)?;
         match &self.tls {
             Some(tls) => Ok(data.start_tls(tls, &self.host.name)?),

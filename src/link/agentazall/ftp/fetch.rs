@@ -6,16 +6,17 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::client::{FtpClient, FtpEntry, FtpError, FtpReply};
+use super::history::{FtpDelivery, FtpFetchCache, FtpFileHistory, FtpFileStamp};
+use crate::link::agentazall::broken_fetches::BrokenFetches;
 use crate::link::agentazall::fetch_folder;
 use crate::link::disk_space::SpaceCheckedFile;
 use crate::link::engine::ExchangeOutcome;
-use crate::link::job;
 use crate::model::{Timestamp, encode_hex, sanitize_line};
 use crate::store::agentazall::{block, date, names, text};
 use crate::store::{atomic_file, fs};
@@ -40,8 +41,6 @@ const MAX_PARTS: u64 = 1 << 30;
 const MAX_FILES: usize = 100;
 /// The limit on the number of messages in one fetch.
 const AT_ONCE: usize = 256;
-/// The file of the cache between fetches. Its loss costs nothing but requests.
-const SAW: &str = "saw.json";
 
 /// The data that a fetch writes beside a text and its attachments.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -61,47 +60,6 @@ pub struct FtpMessageMeta {
     pub fault: Option<String>,
 }
 
-/// The listed size and times of a file and its attachments.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct FtpFileStamp {
-    size: u64,
-    modify: String,
-    /// The names and sizes of its attachments.
-    parts: Vec<(String, u64)>,
-}
-
-/// The history of a file.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct FtpFileHistory {
-    look: FtpFileStamp,
-    /// The time since which the file is unchanged.
-    since: i64,
-    /// The time at which the file was first seen.
-    first: i64,
-    /// True if the text does not prove that it is complete.
-    unproven: bool,
-    /// True if the torn text was reported.
-    #[serde(default)]
-    told: bool,
-    taken: Option<FtpDelivery>,
-}
-
-/// The last fetched state of a file.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct FtpDelivery {
-    at: i64,
-    look: FtpFileStamp,
-    length: u64,
-    sha: String,
-}
-
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct FtpFetchCache {
-    /// The time at which all days were last examined.
-    all: i64,
-    files: BTreeMap<String, FtpFileHistory>,
-}
-
 /// One fetch.
 pub struct FtpFetch<'a> {
     client: FtpClient,
@@ -112,6 +70,10 @@ pub struct FtpFetch<'a> {
     listed_ids: Vec<String>,
     /// The reasons why the server refused files. They are asked for again.
     refusals: Vec<String>,
+    broken: BrokenFetches,
+    /// The files at which an earlier fetch broke off, which come last: their day, their entry, and true if they have a
+    /// folder.
+    postponed: Vec<(String, FtpEntry, bool)>,
     fetched_count: usize,
     now: i64,
 }
@@ -126,36 +88,51 @@ struct FtpInboxFile<'a> {
     folder: String,
 }
 
+impl<'a> FtpInboxFile<'a> {
+    /// Returns the file of this name in my inbox of a day, if it can be a text.
+    fn new(me: &str, day: &'a str, name: &'a str) -> Option<Self> {
+        let stem = name.strip_suffix(".txt").filter(|stem| !stem.is_empty())?;
+        let (id, folder) = (make_id(day, name), format!("/{me}/{day}/inbox/{stem}"));
+        (id.len() <= 1000).then_some(Self { day, stem, id, folder })
+    }
+}
+
 impl<'a> FtpFetch<'a> {
     /// Returns a fetch into a folder.
     pub fn new(client: FtpClient, raw: &'a Path, known: &'a HashSet<String>, me: &'a str) -> Self {
-        let memory = cache_path(raw).and_then(|path| fs::read_small_file(&path, MAX_TEXT).ok());
-        let memory = memory.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        let (memory, now) = (memory.unwrap_or_default(), Timestamp::now().millis());
         Self {
             client,
             raw,
             known,
             me,
-            cache: memory,
+            cache: FtpFetchCache::read(raw),
             listed_ids: Vec::new(),
             refusals: Vec::new(),
+            broken: BrokenFetches::read(raw),
+            postponed: Vec::new(),
             fetched_count: 0,
-            now,
+            now: Timestamp::now().millis(),
         }
     }
 
-    /// Fetches what is complete and not known. Returns the session, which can be used again, and the outcome.
+    /// Fetches what is complete and not known. Returns the session, if it can be used again, and the outcome.
     ///
     /// # Errors
     /// Returns [`FtpError`]; messages that were fetched before it are kept.
-    pub fn run(mut self) -> Result<(FtpClient, ExchangeOutcome), FtpError> {
+    pub fn run(mut self) -> Result<(Option<FtpClient>, ExchangeOutcome), FtpError> {
         let result = self.fetch_days();
+        let missing = result.as_ref().err().and_then(|e| self.broken.note_break(&e.to_string()));
+        let is_told = missing.is_some();
+        self.refusals.extend(missing);
+        self.broken.save()?;
         fetch_folder::write_known_ids(self.raw, &self.listed_ids)?;
-        if let (Some(path), Ok(bytes)) = (cache_path(self.raw), serde_json::to_vec(&self.cache)) {
-            fetch_folder::write_if_changed(&path, &bytes)?;
+        self.cache.save(self.raw)?;
+        let outcome = fetch_folder::outcome_after(&self.refusals);
+        match result {
+            Ok(()) => Ok((Some(self.client), outcome)),
+            Err(_) if is_told => Ok((None, outcome)),
+            Err(fault) => Err(fault),
         }
-        result.map(|()| (self.client, fetch_folder::outcome_after(&self.refusals)))
     }
 
     fn fetch_days(&mut self) -> Result<(), FtpError> {
@@ -176,7 +153,7 @@ impl<'a> FtpFetch<'a> {
                 continue;
             }
             self.fetch_day(day, &mut there)?;
-            if self.fetched_count >= AT_ONCE {
+            if self.has_enough() {
                 return Ok(());
             }
         }
@@ -186,25 +163,45 @@ impl<'a> FtpFetch<'a> {
                 |saw: &FtpFileHistory| saw.taken.as_ref().is_none_or(|t| is_fresh(self.now - t.at));
             self.cache.files.retain(|id, saw| there.contains(id) && is_watched(saw));
         }
-        Ok(())
+        self.examine_postponed()
+    }
+
+    /// Returns true if the fetch should examine no further file.
+    fn has_enough(&self) -> bool {
+        self.fetched_count >= AT_ONCE || self.fetched_count > 0 && !self.broken.has_time()
     }
 
     fn fetch_day(&mut self, day: &str, there: &mut HashSet<String>) -> Result<(), FtpError> {
-        let inbox = format!("/{}/{day}/inbox", self.me);
-        let entries = self.client.list_folder(&inbox)?;
+        let entries = self.client.list_folder(&format!("/{}/{day}/inbox", self.me))?;
         for entry in entries.iter().filter(|e| e.is_dir != Some(true)) {
-            let Some(stem) = entry.name.strip_suffix(".txt").filter(|stem| !stem.is_empty()) else {
-                continue;
-            };
-            let id = format!("ftp:{day}/{}", entry.name);
-            if id.len() > 1000 {
+            let Some(place) = FtpInboxFile::new(self.me, day, &entry.name) else { continue };
+            there.insert(place.id.clone());
+            let has_folder =
+                entries.iter().any(|e| e.name == place.stem && e.is_dir != Some(false));
+            if self.broken.is_noted(&place.id) {
+                self.postponed.push((day.to_owned(), entry.clone(), has_folder));
                 continue;
             }
-            there.insert(id.clone());
-            let has_folder = entries.iter().any(|e| e.name == stem && e.is_dir != Some(false));
-            let place = FtpInboxFile { day, stem, id, folder: format!("{inbox}/{stem}") };
             self.examine_file(&place, entry, has_folder)?;
-            if self.fetched_count >= AT_ONCE {
+            if self.has_enough() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Examines the files at which an earlier fetch broke off, after all others.
+    fn examine_postponed(&mut self) -> Result<(), FtpError> {
+        let mut postponed = std::mem::take(&mut self.postponed);
+        self.broken.put_last(&mut postponed, |(day, entry, _)| make_id(day, &entry.name));
+        for (day, entry, has_folder) in &postponed {
+            let Some(place) = FtpInboxFile::new(self.me, day, &entry.name) else { continue };
+            if let Some(why) = self.broken.describe_rest(&place.id) {
+                self.refusals.push(why);
+                continue;
+            }
+            self.examine_file(&place, entry, *has_folder)?;
+            if self.has_enough() {
                 break;
             }
         }
@@ -228,6 +225,10 @@ impl<'a> FtpFetch<'a> {
             self.cache.files.remove(&place.id);
             return Ok(());
         }
+        self.broken.begin_letter(&place.id);
+        if self.broken.has_time() {
+            self.client.begin_exchange();
+        }
         let mut look = FtpFileStamp { modify: entry.modify.clone(), ..FtpFileStamp::default() };
         look.size = entry.size.unwrap_or_default();
         if has_folder {
@@ -250,7 +251,7 @@ impl<'a> FtpFetch<'a> {
             Ok(())
         };
         self.cache.files.insert(place.id.clone(), saw);
-        fetched
+        fetched.inspect(|()| self.broken.end_letter())
     }
 
     /// Fetches a file if it is complete.
@@ -475,8 +476,9 @@ fn is_about_file(reply: &FtpReply) -> bool {
     matches!(reply.code, 450 | 451 | 550 | 551 | 553)
 }
 
-fn cache_path(raw: &Path) -> Option<PathBuf> {
-    Some(job::link_folder(raw)?.join(SAW))
+/// Returns the id of a file in an inbox.
+fn make_id(day: &str, name: &str) -> String {
+    format!("ftp:{day}/{name}")
 }
 
 fn is_fresh(age: i64) -> bool {

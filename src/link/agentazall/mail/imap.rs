@@ -77,6 +77,11 @@ impl ImapClient {
         Ok(imap)
     }
 
+    /// Begins another exchange, which has the whole time again.
+    pub fn begin_exchange(&mut self) {
+        self.wire.begin_exchange();
+    }
+
     /// Returns the numbers of all mails.
     ///
     /// # Errors

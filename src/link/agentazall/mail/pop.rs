@@ -45,6 +45,11 @@ impl PopClient {
         Ok(pop)
     }
 
+    /// Begins another exchange, which has the whole time again.
+    pub fn begin_exchange(&mut self) {
+        self.0.begin_exchange();
+    }
+
     /// Returns the numbers of all mails in this session, with their ids.
     ///
     /// # Errors

@@ -4,9 +4,10 @@ use std::collections::HashSet;
 use std::io;
 use std::path::Path;
 
+use super::fetch::MailFetch;
 use super::smtp::SmtpClient;
-use super::{MAX_MESSAGE, MailEngine, MailFetch, SmtpEnvelope};
-use crate::link::agentazall::{fetch_folder, seen_ids};
+use super::{MAX_MESSAGE, MailEngine, SmtpEnvelope};
+use crate::link::agentazall::seen_ids;
 use crate::link::engine::{ExchangeOutcome, LinkSession};
 use crate::link::journal::progress_note_path;
 use crate::store::{atomic_file, fs};
@@ -114,21 +115,9 @@ impl LinkSession for MailSession<'_> {
 
     fn fetch(&mut self, raw: &Path, known: &HashSet<String>) -> ExchangeOutcome {
         let theirs = seen_ids::read_reference_ids(&self.engine.settings);
-        let mut new = MailFetch {
-            raw,
-            known,
-            reference_ids: theirs,
-            listed_ids: Vec::new(),
-            refusals: Vec::new(),
-            number: 0,
-            bytes: 0,
-        };
+        let mut new = MailFetch::new(raw, known, theirs);
         let result = self.engine.fetch_mails(&mut new);
-        match (result, fetch_folder::write_known_ids(raw, &new.listed_ids)) {
-            (Err(outcome), _) => outcome,
-            (Ok(()), Err(e)) => ExchangeOutcome::away(e),
-            (Ok(()), Ok(())) => fetch_folder::outcome_after(&new.refusals),
-        }
+        new.finish(result)
     }
 
     fn acknowledge(&mut self, ids: &[String]) -> ExchangeOutcome {

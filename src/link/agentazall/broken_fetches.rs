@@ -1,0 +1,114 @@
+//! The letters at which the connection broke while they were fetched, and the time that a fetch has.
+//!
+//! A letter may break the connection each time, or last too long. The next fetch takes it last. If the connection breaks
+//! there again, the letter rests for some time, so that others are fetched meanwhile.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::fetch_folder;
+use crate::link::job;
+use crate::model::Timestamp;
+use crate::store::fs;
+
+/// The file with the letters in the link's folder. Its loss costs nothing but time.
+const FILE: &str = "broken.json";
+/// The limit on the size of the file.
+const MAX_FILE: u64 = 1 << 20;
+/// The time for which a letter rests, in milliseconds.
+const REST: i64 = 15 * 60_000;
+/// The time for which a letter is remembered that did not break the connection again, in milliseconds.
+const REMEMBERED: i64 = 24 * 3_600_000;
+/// The time after which a fetch begins no further letter. With the longest exchange of a connection, a fetch lasts less
+/// than a carrier may.
+const BEGIN_WITHIN: Duration = Duration::from_secs(4 * 60);
+
+/// The state of a fetch with regard to letters that break the connection.
+#[derive(Debug)]
+pub struct BrokenFetches {
+    path: Option<PathBuf>,
+    /// The moment before which each letter is not fetched, in milliseconds since the epoch.
+    rests_until: BTreeMap<String, i64>,
+    /// The letter that is being fetched.
+    current: Option<String>,
+    /// The begin of the fetch.
+    began: Instant,
+    now: i64,
+}
+
+impl BrokenFetches {
+    /// Reads the letters at which earlier fetches of the link broke off.
+    pub fn read(raw: &Path) -> Self {
+        let path = job::link_folder(raw).map(|folder| folder.join(FILE));
+        let bytes = path.as_ref().and_then(|path| fs::read_small_file(path, MAX_FILE).ok());
+        let noted = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let mut rests_until: BTreeMap<String, i64> = noted.unwrap_or_default();
+        let now = Timestamp::now().millis();
+        // The clock may have been set.
+        rests_until.retain(|_, until| (now - REMEMBERED..=now + REST).contains(until));
+        Self { path, rests_until, current: None, began: Instant::now(), now }
+    }
+
+    /// Returns true as long as the fetch may begin letters, and a letter may have the whole time of an exchange.
+    pub fn has_time(&self) -> bool {
+        self.began.elapsed() < BEGIN_WITHIN
+    }
+
+    /// Returns true if an earlier fetch broke off at a letter.
+    pub fn is_noted(&self, id: &str) -> bool {
+        self.rests_until.contains_key(id)
+    }
+
+    /// Returns the reason why a letter is not fetched now, if it rests.
+    pub fn describe_rest(&self, id: &str) -> Option<String> {
+        let rests = self.rests_until.get(id).is_some_and(|until| *until > self.now);
+        rests.then(|| "the connection broke twice while a letter was fetched".to_owned())
+    }
+
+    /// Puts letters behind all others at which an earlier fetch broke off.
+    pub fn put_last<T>(&self, letters: &mut [T], id: impl Fn(&T) -> String) {
+        if !self.rests_until.is_empty() {
+            letters.sort_by_cached_key(|one| self.rests_until.get(&id(one)).copied().unwrap_or(0));
+        }
+    }
+
+    /// Notes that a letter is asked for.
+    pub fn begin_letter(&mut self, id: &str) {
+        self.current = Some(id.to_owned());
+    }
+
+    /// Notes that the connection did not break at the letter that was asked for last.
+    pub fn end_letter(&mut self) {
+        if let Some(id) = self.current.take() {
+            self.rests_until.remove(&id);
+        }
+    }
+
+    /// Notes that the connection broke, for this reason. Returns the reason why a letter is missing, if an earlier fetch
+    /// broke off there, too: then this fetch has all others.
+    pub fn note_break(&mut self, why: &str) -> Option<String> {
+        let id = self.current.take()?;
+        let is_again = self.is_noted(&id);
+        self.rests_until.insert(id, if is_again { self.now + REST } else { self.now });
+        is_again.then(|| format!("the connection broke again while a letter was fetched: {why}"))
+    }
+
+    /// Writes the letters for the next fetch.
+    ///
+    /// # Errors
+    /// Returns the system's error.
+    pub fn save(&self) -> io::Result<()> {
+        match &self.path {
+            Some(path) if !self.rests_until.is_empty() => {
+                fetch_folder::write_if_changed(path, &serde_json::to_vec(&self.rests_until)?)
+            }
+            Some(path) => match std::fs::remove_file(path) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+                other => other,
+            },
+            None => Ok(()),
+        }
+    }
+}
