@@ -197,14 +197,15 @@ impl Journal {
         self.append_line(JournalLine::Spooled { no, message, to, at: now }).map(|()| true)
     }
 
-    /// Removes the bytes of messages that were never accepted, because the process ended before the line was written.
+    /// Removes the bytes of messages that are over or were never accepted, because the process ended before it removed
+    /// them or before it wrote the line.
     fn sweep_wire_files(&self) {
         let Ok(entries) = std::fs::read_dir(self.folder.join("out")) else { return };
         let number = |path: &Path| path.file_stem()?.to_str()?.parse::<u64>().ok();
+        let is_open = |no| self.entries.get(&no).is_some_and(JournalEntry::is_open);
         let paths = entries.flatten().map(|entry| entry.path());
-        let left: Vec<PathBuf> = paths
-            .filter(|path| number(path).is_some_and(|no| !self.entries.contains_key(&no)))
-            .collect();
+        let left: Vec<PathBuf> =
+            paths.filter(|path| number(path).is_some_and(|no| !is_open(no))).collect();
         remove_wire_files(&left);
     }
 

@@ -133,8 +133,15 @@ fn bytes_of_messages_that_were_never_accepted_are_removed() {
     spool(&mut journal, "m", "bob", b"bytes", 1).unwrap();
     let (_, left) = journal.reserve_number();
     write_wire_file(&left, b"left").unwrap();
+    // S1296: the process was killed before it removed the bytes of a message that is over.
+    for (no, change) in [(2, taken(None)), (3, refused("no"))] {
+        spool(&mut journal, "m", &no.to_string(), b"carried", 1).unwrap();
+        journal.record_changes(vec![(no, change)], 1).unwrap();
+        std::fs::write(progress_note_path(&journal.wire_path(no)), b"").unwrap();
+    }
     let journal = Journal::open(dir.path(), 2).unwrap();
     assert!(!left.exists() && journal.wire_path(0).exists());
+    assert_eq!(std::fs::read_dir(dir.path().join("out")).unwrap().count(), 1);
 }
 
 #[test]
