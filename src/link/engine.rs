@@ -207,6 +207,16 @@ impl ExchangeOutcome {
         Self::Away { why: sanitize_line(&why.to_string()).into_owned(), after: None }
     }
 
+    /// Returns the outcome of an exchange that no message had begun: a refusal then concerns the engine as a whole.
+    #[must_use]
+    pub fn before_message(self) -> Self {
+        match self {
+            Self::Refused { why } => Self::away(why),
+            Self::Later { why, after } => Self::Away { why, after },
+            other => other,
+        }
+    }
+
     /// Returns the reason of a failure; `None` after a success.
     pub fn reason(&self) -> Option<&str> {
         match self {
@@ -229,6 +239,12 @@ impl ExchangeOutcome {
             | Self::Unknown { why } => *why = tls::add_advice(secret::redact_text(why, secrets)),
         }
         self
+    }
+}
+
+impl From<io::Error> for ExchangeOutcome {
+    fn from(error: io::Error) -> Self {
+        Self::away(error)
     }
 }
 

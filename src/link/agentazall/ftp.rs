@@ -77,13 +77,8 @@ impl FtpEngine {
             password: &password,
             tls: tls.map_err(ExchangeOutcome::away)?,
         };
-        FtpClient::open(&self.host, &login, ConnectionTimeouts::default()).map_err(|fault| {
-            // An error before the session says nothing about a message.
-            match self.classify_error(&fault) {
-                ExchangeOutcome::Later { why, after } => ExchangeOutcome::Away { why, after },
-                other => other,
-            }
-        })
+        FtpClient::open(&self.host, &login, ConnectionTimeouts::default())
+            .map_err(|fault| self.classify_error(&fault).before_message())
     }
 
     /// Returns the outcome that an error means for a message.
@@ -316,10 +311,7 @@ impl LinkSession for FtpSession<'_> {
                 self.client = client;
                 outcome
             }
-            Err(fault) => match self.engine.classify_error(&fault) {
-                ExchangeOutcome::Later { why, after } => ExchangeOutcome::Away { why, after },
-                other => other,
-            },
+            Err(fault) => self.engine.classify_error(&fault).before_message(),
         }
     }
 

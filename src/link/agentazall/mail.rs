@@ -212,15 +212,9 @@ impl MailEngine {
         wanted: &(String, String),
     ) -> Result<bool, ExchangeOutcome> {
         let mut imap = self.connect_imap_folder(folder)?;
-        for uid in imap
-            .search_message_id(&wanted.0)
-            .map_err(ExchangeOutcome::away)?
-            .into_iter()
-            .rev()
-            .take(FEW)
-        {
+        for uid in imap.search_message_id(&wanted.0)?.into_iter().rev().take(FEW) {
             let mut mail = Vec::new();
-            match imap.fetch_mail(uid, MAX_MAIL, &mut mail).map_err(ExchangeOutcome::away)? {
+            match imap.fetch_mail(uid, MAX_MAIL, &mut mail)? {
                 ImapFetchResult::Whole
                     if mime::parse_copy_recipient(&mail).as_ref() == Some(wanted) =>
                 {

@@ -29,23 +29,22 @@ impl MailEngine {
     fn fetch_by_pop(&self, scope: &str, new: &mut MailFetch<'_>) -> Result<(), ExchangeOutcome> {
         let mut pop = self.connect_pop()?;
         let id = |uidl: &str| format!("pop:{scope}:{uidl}");
-        let mut mails = pop.list_mails().map_err(ExchangeOutcome::away)?;
+        let mut mails = pop.list_mails()?;
         new.broken.put_last(&mut mails, |(_, uidl)| id(uidl));
         for (number, uidl) in mails {
             let Some(brought) = new.accept_mail(id(&uidl), &uidl) else { continue };
-            let mut file = new.create_mail_file().map_err(ExchangeOutcome::away)?;
+            let mut file = new.create_mail_file()?;
             if new.broken.has_time() {
                 pop.begin_exchange();
             }
-            match pop.fetch_mail(number, MAX_MAIL, &mut file).map_err(ExchangeOutcome::away)? {
+            match pop.fetch_mail(number, MAX_MAIL, &mut file)? {
                 PopFetchResult::Whole => {
-                    new.finish_mail(brought, &file).map_err(ExchangeOutcome::away)?;
+                    new.finish_mail(brought, &file)?;
                 }
                 PopFetchResult::Refused(why) => new.refusals.push(why),
                 PopFetchResult::TooLarge => {
-                    file.file().set_len(BEGIN).map_err(ExchangeOutcome::away)?;
-                    new.finish_mail(FetchedMailMeta { size: Some(MAX_MAIL), ..brought }, &file)
-                        .map_err(ExchangeOutcome::away)?;
+                    file.file().set_len(BEGIN)?;
+                    new.finish_mail(FetchedMailMeta { size: Some(MAX_MAIL), ..brought }, &file)?;
                     pop = self.connect_pop()?;
                 }
             }
@@ -58,27 +57,25 @@ impl MailEngine {
         let mut imap = self.connect_imap()?;
         let validity = imap.validity;
         let id = |validity: u64, uid: u64| format!("imap:{scope}:{validity}:{uid}");
-        let mut uids = imap.search_all().map_err(ExchangeOutcome::away)?;
+        let mut uids = imap.search_all()?;
         new.broken.put_last(&mut uids, |uid| id(validity, *uid));
         for uid in uids {
             // A folder that is opened again may have other numbers.
             let id = id(imap.validity, uid);
             let Some(brought) = new.accept_mail(id, &uid.to_string()) else { continue };
-            let mut file = new.create_mail_file().map_err(ExchangeOutcome::away)?;
+            let mut file = new.create_mail_file()?;
             if new.broken.has_time() {
                 imap.begin_exchange();
             }
-            match imap.fetch_mail(uid, MAX_MAIL, &mut file).map_err(ExchangeOutcome::away)? {
+            match imap.fetch_mail(uid, MAX_MAIL, &mut file)? {
                 ImapFetchResult::Whole => {
-                    new.finish_mail(brought, &file).map_err(ExchangeOutcome::away)?;
+                    new.finish_mail(brought, &file)?;
                 }
                 ImapFetchResult::Missing => {}
                 ImapFetchResult::Refused(why) => new.refusals.push(why),
                 ImapFetchResult::TooLarge(size) => {
-                    imap.read_beginning(size.min(BEGIN), &mut file)
-                        .map_err(ExchangeOutcome::away)?;
-                    new.finish_mail(FetchedMailMeta { size: Some(size), ..brought }, &file)
-                        .map_err(ExchangeOutcome::away)?;
+                    imap.read_beginning(size.min(BEGIN), &mut file)?;
+                    new.finish_mail(FetchedMailMeta { size: Some(size), ..brought }, &file)?;
                     imap = self.connect_imap()?;
                 }
             }

@@ -53,13 +53,7 @@ impl MailSession<'_> {
             }
             smtp.quit();
         }
-        let mut smtp = self.engine.connect_smtp().map_err(|outcome| match outcome {
-            // An error before the session says nothing about this message.
-            ExchangeOutcome::Refused { why } | ExchangeOutcome::Later { why, .. } => {
-                ExchangeOutcome::away(why)
-            }
-            other => other,
-        })?;
+        let mut smtp = self.engine.connect_smtp().map_err(ExchangeOutcome::before_message)?;
         match smtp.send_envelope(&envelope.from, &envelope.to, copy) {
             Ok(has_copy) => Ok((smtp, has_copy)),
             Err(outcome) => {

@@ -67,8 +67,7 @@ impl SmtpClient {
         server: &SmtpServer<'_>,
         patience: ConnectionTimeouts,
     ) -> Result<Self, ExchangeOutcome> {
-        let wire = LineConnection::connect(server.host, server.tls, patience)
-            .map_err(ExchangeOutcome::away)?;
+        let wire = LineConnection::connect(server.host, server.tls, patience)?;
         let mut smtp = Self { wire, is_fragile: false, is_open_message: false, offers: Vec::new() };
         let (code, text) = smtp.read_reply()?;
         if code != 220 {
@@ -83,8 +82,7 @@ impl SmtpClient {
                     "the server does not begin TLS: {text}"
                 )));
             }
-            smtp.wire =
-                smtp.wire.start_tls(tls, &server.host.name).map_err(ExchangeOutcome::away)?;
+            smtp.wire = smtp.wire.start_tls(tls, &server.host.name)?;
             smtp.send_hello()?;
         }
         if !server.password.is_empty() {
@@ -96,7 +94,7 @@ impl SmtpClient {
     fn send_hello(&mut self) -> Result<(), ExchangeOutcome> {
         self.offers.clear();
         let mut lines = Vec::new();
-        self.wire.send(b"EHLO localhost\r\n").map_err(ExchangeOutcome::away)?;
+        self.wire.send(b"EHLO localhost\r\n")?;
         let (code, text) = self.read_reply_lines(&mut lines)?;
         if code / 100 != 2 {
             return Err(ExchangeOutcome::away(format!("the server does not speak ESMTP: {text}")));
@@ -213,7 +211,7 @@ impl SmtpClient {
         if command.contains(['\r', '\n', '\0']) {
             return Err(ExchangeOutcome::Refused { why: "an address with a line end".to_owned() });
         }
-        self.wire.send(format!("{command}\r\n").as_bytes()).map_err(ExchangeOutcome::away)?;
+        self.wire.send(format!("{command}\r\n").as_bytes())?;
         self.read_reply()
     }
 
@@ -223,7 +221,7 @@ impl SmtpClient {
 
     fn read_reply_lines(&mut self, lines: &mut Vec<String>) -> Result<SmtpReply, ExchangeOutcome> {
         for _ in 0..MAX_LINES {
-            let line = self.wire.read_line(MAX_LINE).map_err(ExchangeOutcome::away)?;
+            let line = self.wire.read_line(MAX_LINE)?;
             let line = String::from_utf8_lossy(&line).into_owned();
             let code = line.get(..3).and_then(|code| code.parse().ok());
             let Some(code) = code.filter(|code| (200..600).contains(code)) else {
