@@ -104,8 +104,6 @@ pub struct Journal {
     lines: usize,
     next_no: u64,
     entries: BTreeMap<u64, JournalEntry>,
-    /// The times at which finished entries ended.
-    ended_at: HashMap<u64, i64>,
     by_key: HashMap<(String, String), u64>,
     /// The entries that may go, by [rank](JournalEntry::rank) and number; `waiting` has the others, by the moment from
     /// which on they may go.
@@ -147,7 +145,6 @@ impl Journal {
             lines: 0,
             next_no: 0,
             entries: BTreeMap::new(),
-            ended_at: HashMap::new(),
             by_key: HashMap::new(),
             ready: BTreeSet::new(),
             waiting: BTreeSet::new(),
@@ -202,7 +199,7 @@ impl Journal {
     fn sweep_wire_files(&self) {
         let Ok(entries) = std::fs::read_dir(self.folder.join("out")) else { return };
         let number = |path: &Path| path.file_stem()?.to_str()?.parse::<u64>().ok();
-        let is_open = |no| self.entries.get(&no).is_some_and(JournalEntry::is_open);
+        let is_open = |no: u64| self.entries.get(&no).is_some_and(JournalEntry::is_open);
         let paths = entries.flatten().map(|entry| entry.path());
         let left: Vec<PathBuf> =
             paths.filter(|path| number(path).is_some_and(|no| !is_open(no))).collect();
@@ -395,9 +392,16 @@ impl Journal {
                 self.next_no = self.next_no.max(no + 1);
                 self.by_key.insert((message.clone(), to.clone()), no);
                 let stage = DeliveryStage::Waits { until: at, why: None };
-                let (failed, given_id) = (None, None);
-                let entry =
-                    JournalEntry { message, to, since: at, tries: 0, stage, failed, given_id };
+                let entry = JournalEntry {
+                    message,
+                    to,
+                    since: at,
+                    tries: 0,
+                    stage,
+                    failed: None,
+                    given_id: None,
+                    ended_at: None,
+                };
                 let old = self.entries.insert(no, entry);
                 self.reindex_entry(no, old.map(|old| old.stage).as_ref());
             }
@@ -421,12 +425,14 @@ impl Journal {
                 self.update_entry(no, |entry| {
                     entry.stage = DeliveryStage::Taken;
                     entry.given_id = given;
+                    entry.ended_at = Some(at);
                 });
-                self.ended_at.insert(no, at);
             }
             JournalLine::Refused { no, at, why } => {
-                self.update_entry(no, |entry| entry.stage = DeliveryStage::Refused(why));
-                self.ended_at.insert(no, at);
+                self.update_entry(no, |entry| {
+                    entry.stage = DeliveryStage::Refused(why);
+                    entry.ended_at = Some(at);
+                });
             }
             JournalLine::Seen { id, at } => {
                 self.seen.insert(id, at);
@@ -472,10 +478,9 @@ impl Journal {
         let last = self.seen.values().copied().max().unwrap_or(now).min(now);
         self.seen.retain(|_, at| last.saturating_sub(*at) <= REMEMBERED);
         self.cuts.retain(|at| !is_old(*at));
-        let old: Vec<u64> =
-            self.ended_at.iter().filter(|(_, at)| is_old(**at)).map(|(no, _)| *no).collect();
+        let old = self.entries.iter().filter(|(_, entry)| entry.ended_at.is_some_and(is_old));
+        let old: Vec<u64> = old.map(|(no, _)| *no).collect();
         for no in old {
-            self.ended_at.remove(&no);
             if let Some(entry) = self.entries.remove(&no) {
                 self.reindex_entry(no, Some(&entry.stage));
                 self.by_key.remove(&(entry.message, entry.to));
@@ -487,7 +492,7 @@ impl Journal {
     fn compact_file(&mut self) -> io::Result<()> {
         let mut lines = Vec::new();
         for (no, entry) in &self.entries {
-            let (no, at) = (*no, self.ended_at.get(no).copied().unwrap_or(entry.since));
+            let (no, at) = (*no, entry.ended_at.unwrap_or(entry.since));
             let (message, to) = (entry.message.clone(), entry.to.clone());
             lines.push(JournalLine::Spooled { no, message, to, at: entry.since });
             let is_untried = matches!(&entry.stage, DeliveryStage::Waits { why: None, .. });

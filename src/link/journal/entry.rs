@@ -27,6 +27,8 @@ pub struct JournalEntry {
     pub failed: Option<FailedTries>,
     /// The id that the engine gave it.
     pub given_id: Option<String>,
+    /// The time at which it was taken or refused, in milliseconds since the epoch.
+    pub ended_at: Option<i64>,
 }
 
 /// The failed tries of a message.
