@@ -11,7 +11,7 @@ use crate::store::text::json_values::{as_text, pick_members, split_elements};
 /// The most characters of a title in a marked line.
 const TITLE: usize = 120;
 /// The most parts of a message.
-const MAX_PARTS: usize = 16_384;
+pub(in crate::store) const MAX_PARTS: usize = 16_384;
 /// The most bytes of a word in the name of a part.
 const WORD: usize = 40;
 

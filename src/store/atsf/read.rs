@@ -199,7 +199,7 @@ fn read_kept_part(message: SessionMessage, name: &str) -> Option<Arc<[u8]>> {
     let shown = render_message(&message);
     let made = shown.parts.into_iter().find(|part| part.name == name);
     let file = || message.result_files.into_iter().find(|file| file.name == name);
-    made.map(|part| part.bytes.into()).or_else(|| file().map(|file| file.data))
+    made.map(|part| part.bytes).or_else(|| file().map(|file| file.data))
 }
 
 /// Renders a message that waits for its thread as it will look there.

@@ -63,7 +63,7 @@ impl<D: SessionDialect> PartReader for SessionStore<D> {
             let (built, _) = build_message(self, at, text)?;
             let shown = render_message(&built.message);
             if let Some(part) = shown.parts.into_iter().find(|part| part.name == name) {
-                return Ok(PartContent::Bytes(part.bytes.into()));
+                return Ok(PartContent::Bytes(part.bytes));
             }
             if !shown.result_files.iter().any(|known| known == name) {
                 return Err(missing(io::ErrorKind::NotFound.into()));

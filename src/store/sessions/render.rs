@@ -1,12 +1,13 @@
 //! A message as it is shown: its text, with a marked line for each thought, image and call, and the files beside it.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
 use super::message::{CallStatus, SessionBlock, SessionImage, SessionMessage, ToolCall};
 use crate::model::{encode_hex, sanitize_text};
-use crate::store::atsf::blocks::{safe_word, shorten_text};
+use crate::store::atsf::blocks::{MAX_PARTS, safe_word, shorten_text};
 use crate::store::text::json;
 
 /// A message as it is shown.
@@ -25,8 +26,8 @@ pub struct RenderedSessionMessage {
 pub struct SessionPart {
     /// Its name, unique in the message.
     pub name: String,
-    /// Its bytes.
-    pub bytes: Vec<u8>,
+    /// Its bytes. Several parts may share them.
+    pub bytes: Arc<[u8]>,
 }
 
 /// Renders a message.
@@ -45,6 +46,12 @@ pub fn render_message(message: &SessionMessage) -> RenderedSessionMessage {
             SessionBlock::Call(call) => out.render_call(call),
         }
     }
+    if out.left_out > 0 {
+        out.push_line(&format!(
+            "[{} more parts are left out; a message has at most {MAX_PARTS}]",
+            out.left_out
+        ));
+    }
     out.rendered
 }
 
@@ -57,6 +64,8 @@ struct SessionRenderer {
     digests: HashMap<*const u8, String>,
     /// The number of blocks so far, used in the names of parts.
     steps: usize,
+    /// The number of parts that are left out.
+    left_out: usize,
 }
 
 impl SessionRenderer {
@@ -70,19 +79,28 @@ impl SessionRenderer {
 
     fn add_text_part(&mut self, word: &str, extension: &str, text: &str) -> String {
         let name = format!("{:02}-{}.{extension}", self.steps, safe_word(word));
-        let bytes = sanitize_text(text).into_owned().into();
-        self.rendered.parts.push(SessionPart { name: name.clone(), bytes });
+        self.add_part(name, || sanitize_text(text).as_bytes().into())
+    }
+
+    /// Adds a part. Returns its name, or words that stand for a part that is left out.
+    fn add_part(&mut self, name: String, bytes: impl FnOnce() -> Arc<[u8]>) -> String {
+        if self.rendered.parts.len() >= MAX_PARTS {
+            self.left_out += 1;
+            return "left out".to_owned();
+        }
+        self.rendered.parts.push(SessionPart { name: name.clone(), bytes: bytes() });
         name
     }
 
     fn render_image(&mut self, image: &SessionImage) {
         let address = image.data.as_ptr();
         let digest = self.digests.entry(address).or_insert_with(|| hash_image(image));
-        let name = name_image(digest, &image.media_type);
-        self.push_line(&format!("[image: {} -> {name}]", shorten_text(&image.media_type)));
-        if self.images.insert(name.clone()) {
-            self.rendered.parts.push(SessionPart { name, bytes: image.data.to_vec() });
+        let mut name = name_image(digest, &image.media_type);
+        if !self.images.contains(&name) {
+            name = self.add_part(name, || Arc::clone(&image.data));
+            self.images.insert(name.clone());
         }
+        self.push_line(&format!("[image: {} -> {name}]", shorten_text(&image.media_type)));
     }
 
     fn render_call(&mut self, call: &ToolCall) {
@@ -216,6 +234,23 @@ mod tests {
         assert_eq!((&call["output"], &call["is_error"]), (&"x\u{1b}".into(), &false.into()));
         let late: serde_json::Value = serde_json::from_str(&part("03-tool-result.json")).unwrap();
         assert_eq!((&late["input"], &late["is_error"]), (&serde_json::Value::Null, &true.into()));
+    }
+
+    #[test]
+    fn one_image_under_many_names_is_in_memory_once() {
+        let data: Arc<[u8]> = [1, 2].into();
+        let image = |n: usize| {
+            let (media_type, data) = (format!("image/a{n}"), Arc::clone(&data));
+            SessionBlock::Image(SessionImage { media_type, data })
+        };
+        let s = shown((0..MAX_PARTS + 7).chain([0]).map(image).collect());
+        assert_eq!(s.parts.len(), MAX_PARTS);
+        assert!(s.parts.iter().all(|part| Arc::ptr_eq(&part.bytes, &data)));
+        let mut last = s.body.lines().rev();
+        let end = "[7 more parts are left out; a message has at most 16384]";
+        assert_eq!(last.next(), Some(end));
+        assert_eq!(last.next(), Some("[image: image/a0 -> sha256-a12871fee210fb86.a0]"));
+        assert_eq!(last.next(), Some("[image: image/a16390 -> left out]"));
     }
 
     #[test]
