@@ -207,12 +207,12 @@ impl AtsfRenderer<'_> {
         place
     }
 
-    /// Renders a tool call. A second reference to the call repeats the line for the same part.
+    /// Renders a tool call. A second reference to the call repeats only the name of the part: a line is many times as
+    /// long as a reference.
     fn render_call(&mut self, calls: &[&str], n: usize, used: &mut [Option<String>]) {
         let Some(call) = calls.get(n) else { return };
-        if let Some(Some(line)) = used.get(n) {
-            let line = line.clone();
-            return self.push_placeholder(&line);
+        if let Some(Some(part)) = used.get(n) {
+            return self.push_placeholder(&format!("tool call -> {part}"));
         }
         self.steps += 1;
         let names = ["name", "title", "status"];
@@ -224,10 +224,12 @@ impl AtsfRenderer<'_> {
             title.map_or_else(String::new, |title| format!(" \"{}\"", shorten_text(&title)));
         let status =
             as_text(status.as_ref()).map_or_else(String::new, |s| format!(" {}", shorten_text(&s)));
-        let line = format!("tool call: {}{title}{status} -> {part}", shorten_text(&name));
-        self.push_placeholder(&line);
+        self.push_placeholder(&format!(
+            "tool call: {}{title}{status} -> {part}",
+            shorten_text(&name)
+        ));
         if let Some(slot) = used.get_mut(n) {
-            *slot = Some(line);
+            *slot = Some(part);
         }
     }
 }
@@ -304,8 +306,22 @@ mod tests {
         let s =
             shown(&format!("[{r},{r}]"), r#"[{"toolCallId":"a","name":"x","status":"running"}]"#);
         assert_eq!(s.parts.len(), 1);
-        assert_eq!(s.body.lines().count(), 2);
+        assert_eq!(
+            s.body,
+            "[tool call: x running -> 01-tool-x.json]\n[tool call -> 01-tool-x.json]"
+        );
         assert_eq!(shown("[]", "[]"), AtsfRenderedMessage::default());
+    }
+
+    #[test]
+    fn many_marks_of_one_call_are_not_much_longer_than_their_blocks() {
+        let marks = [r#"{"type":"tool_call_ref","toolCallId":"a"}"#; 1000].join(",");
+        let long = "\u{1f600}".repeat(TITLE);
+        let call =
+            serde_json::json!([{"toolCallId": "a", "name": long, "title": long, "status": long}]);
+        let s = shown(&format!("[{marks}]"), &call.to_string());
+        assert_eq!((s.parts.len(), s.body.lines().count()), (1, 1000));
+        assert!(s.body.len() < 2 * marks.len() + 8 * long.len(), "{}", s.body.len());
     }
 
     #[test]
