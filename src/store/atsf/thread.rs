@@ -12,6 +12,8 @@ pub(super) const MAX_BYTES: usize = 4 << 20;
 /// The version of new threads; only this major version is read.
 pub const VERSION: &str = "1.1";
 const MAJOR: &str = "1";
+/// The most characters of a title: each message of the thread has it.
+const TITLE: usize = 1000;
 
 /// The result of parsing a `thread.json`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +33,7 @@ pub enum AtsfThreadFile {
 pub struct AtsfThreadMeta {
     /// The id that the file states; the folder's name is the one that counts.
     pub id: Option<String>,
-    /// The title.
+    /// The title, cut to 1,000 characters.
     pub title: Option<String>,
     /// The time of creation.
     pub created: Option<Timestamp>,
@@ -64,11 +66,18 @@ pub fn parse(bytes: &[u8]) -> AtsfThreadFile {
     let time = |value| as_text(value).and_then(|t| parse_time(&t).time());
     AtsfThreadFile::Thread(AtsfThreadMeta {
         id: owned(id.as_ref()),
-        title: owned(title.as_ref()).filter(|title| !title.is_empty()),
+        title: as_text(title.as_ref()).filter(|title| !title.is_empty()).map(|t| cut_title(&t)),
         created: time(created.as_ref()),
         updated: time(updated.as_ref()),
         kept: KeptSource::from_metadata(metadata.as_ref()),
     })
+}
+
+fn cut_title(title: &str) -> String {
+    match title.char_indices().nth(TITLE) {
+        Some((at, _)) => format!("{}…", title.get(..at).unwrap_or_default()),
+        None => title.to_owned(),
+    }
 }
 
 /// Checks that msgfs reads threads of this `specVersion`.
@@ -143,6 +152,18 @@ mod tests {
             }
         );
         assert_eq!(parse(format!("\u{feff}{text}").as_bytes()), AtsfThreadFile::Thread(meta));
+    }
+
+    #[test]
+    fn a_long_title_is_cut() {
+        let title = |text: &str| {
+            let text = format!("{{\"specVersion\":\"1.1\",\"title\":\"{text}\"}}");
+            let AtsfThreadFile::Thread(meta) = parse(text.as_bytes()) else { panic!() };
+            meta.title.unwrap()
+        };
+        let whole = "\u{e9}".repeat(1000);
+        assert_eq!(title(&whole), whole);
+        assert_eq!(title(&format!("{whole}xy")), format!("{whole}\u{2026}"));
     }
 
     proptest! {
