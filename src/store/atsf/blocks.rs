@@ -2,7 +2,7 @@
 //! content.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use super::line::AtsfLine;
 use crate::model::{Attachment, sanitize_line, sanitize_text};
@@ -51,7 +51,7 @@ pub fn render(line: &AtsfLine<'_>, assets: &AtsfAssetLookup<'_>) -> AtsfRendered
     let mut out = AtsfRenderer {
         assets,
         rendered: AtsfRenderedMessage::default(),
-        listed_assets: HashSet::new(),
+        asset_places: HashMap::new(),
         steps: 0,
         left_out: 0,
     };
@@ -92,8 +92,8 @@ pub fn render(line: &AtsfLine<'_>, assets: &AtsfAssetLookup<'_>) -> AtsfRendered
 struct AtsfRenderer<'a> {
     assets: &'a AtsfAssetLookup<'a>,
     rendered: AtsfRenderedMessage,
-    /// Assets that are already listed.
-    listed_assets: HashSet<String>,
+    /// The words of a marked line for each asset that is listed already.
+    asset_places: HashMap<String, String>,
     /// The number of blocks and tool calls so far, used in the names of parts.
     steps: usize,
     /// The number of parts that are left out.
@@ -192,8 +192,11 @@ impl AtsfRenderer<'_> {
         self.push_placeholder(&format!("{}: not shown here -> {part}", shorten_text(kind)));
     }
 
-    /// Lists a file that the message refers to, and returns its name for a marked line.
+    /// Lists a file that the message refers to, and returns its name for a marked line. The file is looked up once.
     fn add_asset(&mut self, reference: &str) -> String {
+        if let Some(place) = self.asset_places.get(reference) {
+            return place.clone();
+        }
         let shown = shorten_text(reference).into_owned();
         let (size, withheld) = match (self.assets)(reference) {
             Ok(size) => (size, None),
@@ -201,9 +204,8 @@ impl AtsfRenderer<'_> {
         };
         let place =
             withheld.as_ref().map_or_else(|| shown.clone(), |why| format!("{shown} ({why})"));
-        if self.listed_assets.insert(reference.to_owned()) {
-            self.rendered.assets.push(Attachment { name: shown, size, withheld });
-        }
+        self.rendered.assets.push(Attachment { name: shown, size, withheld });
+        self.asset_places.insert(reference.to_owned(), place.clone());
         place
     }
 
@@ -253,6 +255,8 @@ pub(in crate::store) fn safe_word(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::super::line::parse;
     use super::*;
     use proptest::prelude::*;
@@ -298,6 +302,22 @@ mod tests {
         let assets: Vec<(&str, u64, bool)> =
             s.assets.iter().map(|a| (a.name.as_str(), a.size, a.withheld.is_some())).collect();
         assert_eq!(assets, [("sha256-0123456789abcdef.png", 7, false), ("../../x", 0, true)]);
+    }
+
+    #[test]
+    fn an_asset_is_looked_up_once() {
+        let image = r#"{"type":"image","assetRef":"x","mimeType":"image/png"}"#;
+        let text = format!(
+            r#"{{"id":"m","role":"agent","timestamp":"","content":[{image},{image},{image}]}}"#
+        );
+        let lookups = std::cell::Cell::new(0);
+        let assets = |_: &str| {
+            lookups.set(lookups.get() + 1);
+            Err("no".to_owned())
+        };
+        let s = render(&parse(&text).unwrap(), &assets);
+        assert_eq!((lookups.get(), s.assets.len()), (1, 1));
+        assert_eq!(s.body, ["[image: image/png -> x (withheld: no)]"; 3].join("\n"));
     }
 
     #[test]

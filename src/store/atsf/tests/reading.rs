@@ -238,6 +238,11 @@ fn parts_and_assets() {
     for name in [bad, "../../../x.png", "messages.jsonl", ""] {
         assert!(store.open_part(&at, name).is_err(), "{name}");
     }
+    // A file that is too large is not read.
+    let huge = std::fs::File::create(assets.join(bad)).unwrap();
+    huge.set_len(assets::MAX_BYTES + 1).unwrap();
+    let withheld = store.read_record(&at).unwrap().message.attachments.remove(1).withheld;
+    assert_eq!(withheld.as_deref(), Some("withheld: too large to be verified"));
     let names = |folder: &str| -> Vec<String> {
         store.list_raw_folder(folder).unwrap().into_iter().map(|e| e.name).collect()
     };
