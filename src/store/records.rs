@@ -195,6 +195,8 @@ pub struct Record {
     pub claim: Option<SignatureClaim>,
     /// True if only its own words say that I wrote it ([`FoundMessage::is_my_name_unproven`]).
     pub is_my_name_unproven: bool,
+    /// True if its time cannot be read: the scan chose another one ([`FoundMessage::time`]), and that is shown.
+    pub has_unknown_time: bool,
     /// The kind of the store from which the message was kept ([`FoundMessage::origin`]).
     pub origin: Option<Kind>,
     /// Files of the message's folder besides its attachments: texts too long or too foreign for the body.

@@ -145,7 +145,7 @@ impl MessageTexts {
         self.check_record(ix, entry, record)
     }
 
-    /// Returns the record with its thread and the ids that are shown, or `Moved` if it belongs to another message.
+    /// Returns the record with its thread and the time and the ids that are shown, or `Moved` if it belongs to another message.
     fn check_record(
         &self,
         ix: MsgIx,
@@ -160,6 +160,9 @@ impl MessageTexts {
         let is_sender = is_same_address(tables.messages.sender(known), from);
         if tables.messages.id(known) != record.message.id || !is_sender {
             return Err(StoreError::Moved.into());
+        }
+        if record.has_unknown_time {
+            record.message.time = known.time();
         }
         if store.properties().joins_threads() {
             let (thread, _) = tables.threads.thread_id(&tables.messages, known.thread());

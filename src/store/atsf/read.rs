@@ -156,7 +156,8 @@ pub(super) fn build_record(
     let part = |piece: blocks::AtsfMessagePart| Attachment::new(piece.name, piece.bytes.len());
     let claim = if line.has_signature { sign::extract_claim(whole.text) } else { None };
     let parts = shown.parts.into_iter().map(part).collect();
-    Ok(Record { message, claim, parts, ..Record::default() })
+    let has_unknown_time = line.parse_timestamp() == AtsfTimestamp::Unknown;
+    Ok(Record { message, claim, has_unknown_time, parts, ..Record::default() })
 }
 
 /// Returns a message of a kept thread as its session has it.
@@ -191,7 +192,8 @@ fn build_kept_record(store: &AtsfStore, whole: &AtsfMessage<'_>, source: &KeptSo
         body: shown.body,
         ..Message::default()
     };
-    Record { message, parts, origin: Some(source.kind), ..Record::default() }
+    let has_unknown_time = whole.line.parse_timestamp() == AtsfTimestamp::Unknown;
+    Record { message, has_unknown_time, origin: Some(source.kind), parts, ..Record::default() }
 }
 
 /// Returns the bytes of a file beside a message of a kept thread.

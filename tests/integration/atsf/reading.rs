@@ -47,6 +47,21 @@ fn s150_threads() {
     assert_eq!(raw, fs::read_to_string(folder(&project, ONE).join("thread.json")).unwrap());
 }
 
+/// S1330: a line whose time cannot be read has that of the line before, in `Date` as in the name and the mtime.
+#[test]
+fn s1330_a_time_that_cannot_be_read() {
+    let mut messages = two();
+    messages[1]["timestamp"] = json!("yesterday");
+    let (_bed, _project, m) = with(|p| thread(p, ONE, "t", &messages));
+    let all = shown::all(&m, &format!("threads/{ONE}"));
+    let dates: Vec<&str> = all.iter().map(|s| s.must("Date")).collect();
+    assert_eq!(dates, ["Fri, 24 Apr 2026 17:42:03 +0000"; 2]);
+    let names = m.ls(&format!("threads/{ONE}"));
+    assert!(names[1].starts_with("20260424T174203.101Z-agent-"), "{names:?}");
+    let times = m.ok(&format!("stat -c %Y threads/{ONE}/*.txt | uniq"));
+    assert_eq!(times.lines().count(), 1, "{times}");
+}
+
 /// S151: thinking, tool calls, unknown blocks and images are one marked line each, and whole files beside the
 /// message.
 #[test]
