@@ -14,7 +14,7 @@ use super::{
     AtsfFormat, AtsfStore, LineFormat as _, assets, default_recipient, ids, keep, send, sent_log,
     sign, thread, thread_facts,
 };
-use crate::model::{Attachment, Message, Timestamp};
+use crate::model::{Attachment, FileNames, Message, Timestamp};
 use crate::store::engine::lines::table::{KEPT, LogSource};
 use crate::store::engine::lines::{LogFacts as _, LogReading};
 use crate::store::fs::{MAX_RECORD, read_limited, require_regular};
@@ -160,16 +160,22 @@ pub(super) fn build_record(
     Ok(Record { message, claim, has_unknown_time, parts, ..Record::default() })
 }
 
-/// Returns a message of a kept thread as its session has it.
+/// Returns a message of a kept thread as its session has it. Any program may have written the names of its files.
 fn read_kept_message(
     store: &AtsfStore,
     whole: &AtsfMessage<'_>,
     source: &KeptSource,
 ) -> SessionMessage {
-    keep::line::read_message(&whole.line, whole.text, source, &|name| {
+    let asset = |name: &str| {
         let file = open_message_asset(store, whole.thread, name).ok()?;
         read_limited(file, MAX_RECORD as u64).ok()
-    })
+    };
+    let mut message = keep::line::read_message(&whole.line, whole.text, source, &asset);
+    let mut names = FileNames::default();
+    for file in &mut message.result_files {
+        file.name = names.choose(Some(&file.name), "result");
+    }
+    message
 }
 
 /// Returns a message of a kept thread as its session shows it.

@@ -256,3 +256,32 @@ fn parts_and_assets() {
     );
     assert!(store.newest_raw_time("").is_some());
 }
+
+#[test]
+fn files_of_a_kept_thread_have_safe_names() {
+    use sha2::Digest as _;
+    let project = Project::new();
+    let digest = crate::model::encode_hex(&sha2::Sha256::digest(b"whole"));
+    let asset = format!("sha256-{}.txt", &digest[..16]);
+    let block = |name: &str| {
+        let uri = format!("tool-results/{name}");
+        serde_json::json!({"type": "resource", "uri": uri, "assetRef": asset})
+    };
+    let content = serde_json::json!([block("a\u{1b}[31m.txt"), block("../a.txt"), block("a.txt")]);
+    let line = format!(r#"{{"id":"k","role":"agent","timestamp":"{TIME}","content":{content}}}"#);
+    project.thread("t", &[line]);
+    let kept = meta("t", "x").replacen('{', r#"{"metadata":{"msgfs":{"source":"claude"}},"#, 1);
+    std::fs::write(project.meta("t"), kept).unwrap();
+    let assets = thread_dir(&project.root(), "t").join("assets");
+    std::fs::create_dir_all(&assets).unwrap();
+    std::fs::write(assets.join(&asset), "whole").unwrap();
+    let (store, books) = project.opened();
+    let at = books.one("k").at;
+    let parts = store.read_record(&at).unwrap().parts;
+    let names: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
+    assert_eq!(names, ["a\u{241b}[31m.txt", "a.txt", "a-2.txt"]);
+    for name in names {
+        let PartContent::Bytes(bytes) = store.open_part(&at, name).unwrap() else { panic!() };
+        assert_eq!(&*bytes, b"whole");
+    }
+}
