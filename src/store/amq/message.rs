@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::go_time;
-use crate::model::{self, SignatureClaim, Timestamp, sanitize_line};
+use crate::model::{self, SignatureClaim, Timestamp, escape_json, sanitize_line};
 use crate::store::Signer;
 use crate::store::text::canonical::signed_object_bytes;
 use crate::store::text::json::{self, JsonEvent, JsonValue};
@@ -51,7 +51,7 @@ pub struct AmqMessage {
     /// One of [`KINDS`].
     pub kind: Option<String>,
     /// The attachments: `labels.txt` has the sender's labels, one a line. `context.json` has the topic for programs, as
-    /// the object was written.
+    /// the object was written, but without characters that a terminal obeys.
     pub parts: Vec<(&'static str, String)>,
     /// True if answers go to another queue.
     pub is_routed: bool,
@@ -122,7 +122,8 @@ impl<'a> AmqHeaderMembers<'a> {
         let labels = labels.iter().filter(|label| !label.is_empty());
         let labels = labels.flat_map(|label| [sanitize_line(label), "\n".into()]).collect();
         let context = match self.member_values("context").next_back() {
-            Some(JsonValue::Compound(text)) => format!("{text}\n"),
+            // Tabs and returns stand only between values.
+            Some(JsonValue::Compound(text)) => escape_json(&text.replace(['\t', '\r'], " ")) + "\n",
             _ => String::new(),
         };
         let parts = [("labels.txt", labels), ("context.json", context)];

@@ -236,6 +236,10 @@ fn what_is_read_of_odd_files() {
     assert_eq!(refs(r#"["a","b"],"REFS":["c"]"#), ["c"]);
     assert_eq!(refs(r#"["a","b"],"refs":[]"#), [""; 0]);
     assert_eq!(read(with(r#""labels":[null,"x"]"#)).parts, [("labels.txt", "x\n".to_owned())]);
+    // The context drives no terminal, and means the same.
+    let context = read(with("\"context\":{\t\"a\u{9b}31m\":\r\n\"\u{202e}\u{e9}\"}")).parts;
+    let shown = "{ \"a\\u009b31m\": \n\"\\u202e\u{e9}\"}\n";
+    assert_eq!(context, [("context.json", shown.to_owned())]);
     assert_eq!(read(with(r#""ſubject":"s""#)).message.subject.as_deref(), Some("s"));
     assert_eq!(read(with(r#""subject":"s","subject":null"#)).message.subject.as_deref(), Some("s"));
     let evening = 1_795_291_200_000;
