@@ -14,7 +14,7 @@ use super::vocabulary::Role;
 use crate::model::{DeliveryState, Timestamp};
 use crate::store::engine::files::FileFormat as _;
 use crate::store::{
-    DeliveryQueue, Location, PeerReadState, PeerUnread, Receipt, SentMessage, Store as _,
+    DeliveryQueue, Location, PeerReadState, PeerUnread, Receipt, SentMessage, Store,
     StoreDirectory, StoreError, StoreMarks, StoreUpkeep,
 };
 
@@ -140,7 +140,12 @@ impl Ssot {
             let resumes = folder::read_resumes(base, name, &mut |_, _| {});
             let state = resumes.map(|resumes| SsotFormat::derive_task_state(self, name, &resumes));
             let state = state.map_err(|e| StoreError::io(&base.join(RESUMES).join(name), e));
-            match state.and_then(|state| task::write_task_file(base, name, &state)) {
+            // A folder that was moved away is not made anew.
+            let write = |state| {
+                (self as &dyn Store).require_folder()?;
+                task::write_task_file(base, name, &state)
+            };
+            match state.and_then(write) {
                 Ok(changed) => written |= changed,
                 Err(e) => {
                     tasks.stale_tasks.lock().insert(name.clone());

@@ -366,6 +366,21 @@ fn two_senders_of_one_id() {
     );
 }
 
+#[test]
+fn a_folder_that_was_moved_away_is_not_made_anew() {
+    let bed = Bed::new();
+    bed.deliver(&message(SsotMessageType::Dispatch, 1));
+    let coordinator = bed.open("coordinator");
+    Book::scanned(&coordinator);
+    let away = bed.top.path().join("away");
+    std::fs::rename(bed.dir(), &away).unwrap();
+    let refused = coordinator.deliver_waiting().unwrap_err().to_string();
+    assert!(refused.contains("is gone") && !bed.dir().exists(), "{refused}");
+    std::fs::rename(&away, bed.dir()).unwrap();
+    assert!(coordinator.deliver_waiting().unwrap());
+    assert!(bed.text(&format!("tasks/{TASK}.json")).contains(TASK));
+}
+
 /// Thousands of files must not keep a mount from ending.
 #[test]
 fn tasks_are_written_in_portions() {
