@@ -270,7 +270,8 @@ fn files_of_a_kept_thread_have_safe_names() {
     let content = serde_json::json!([block("a\u{1b}[31m.txt"), block("../a.txt"), block("a.txt")]);
     let line = format!(r#"{{"id":"k","role":"agent","timestamp":"{TIME}","content":{content}}}"#);
     project.thread("t", &[line]);
-    let kept = meta("t", "x").replacen('{', r#"{"metadata":{"msgfs":{"source":"claude"}},"#, 1);
+    let metadata = r#""metadata": {"msgfs":{"source":"claude"}}"#;
+    let kept = meta("t", "x").replace(r#""metadata": {}"#, metadata);
     std::fs::write(project.meta("t"), kept).unwrap();
     let assets = thread_dir(&project.root(), "t").join("assets");
     std::fs::create_dir_all(&assets).unwrap();
