@@ -162,16 +162,6 @@ pub(super) fn newest_on_day(tree: &Tree, place: MessageFolder, day: Day) -> Opti
     })
 }
 
-/// Returns the time of the newest message of all threads.
-pub(super) fn newest_message_time(tree: &Tree) -> Option<Timestamp> {
-    let tables = tree.index.read();
-    if tree.is_scope_all() {
-        newest_live_time(&tables, &tree.lists.all_messages(&tables))
-    } else {
-        tables.messages.lists().newest_time()
-    }
-}
-
 fn newest_live_time(tables: &IndexTables, list: &[MsgIx]) -> Option<Timestamp> {
     list.iter()
         .rev()

@@ -7,7 +7,7 @@ use super::awaited_answers::open_answer;
 use super::file::{OpenFile, OpenRequest};
 use super::folder_scope::{FolderScope, MessageFolder, PLACES};
 use super::listing::{Listing, ListingEntry};
-use super::message_folders::{list_days, newest_at_place, newest_message_time, newest_on_day};
+use super::message_folders::{list_days, newest_at_place, newest_on_day};
 use super::node::{
     Ino, InodeTag, Node, NodeTrait, PagePolicy, day_inode, inode_day, join_inode, make_inode,
 };
@@ -396,8 +396,8 @@ impl View for MessagesView {
             MessagesKey::Archive => newest_at_place(tree, MessageFolder::Archive),
             MessagesKey::Sent => newest_at_place(tree, MessageFolder::Sent),
             MessagesKey::Threads => {
-                let newest = newest_message_time(tree);
-                newest.max(tree.index.read().threads.newest_empty_time())
+                let tables = tree.index.read();
+                tree.lists.newest_time(&tables).max(tables.threads.newest_empty_time())
             }
             MessagesKey::Folder(scope) => scope.newest_time(tree),
             MessagesKey::File(..) | MessagesKey::ThreadDraft(..) | MessagesKey::Pending(..) => None,

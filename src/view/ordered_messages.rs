@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::generation_cache::GenerationCache;
-use crate::index::{IndexTables, MsgIx, ThreadIx};
-use crate::model::Scope;
+use crate::index::{IndexEntry, IndexTables, MsgIx, ThreadIx};
+use crate::model::{Scope, Timestamp};
 
 /// The lists that were used last.
 #[derive(Debug)]
@@ -12,11 +12,17 @@ pub(super) struct OrderedMessages {
     scope: Scope,
     by_thread: GenerationCache<ThreadIx, Arc<Vec<MsgIx>>>,
     all: GenerationCache<(), Arc<Vec<MsgIx>>>,
+    newest: GenerationCache<(), Option<Timestamp>>,
 }
 
 impl OrderedMessages {
     pub fn new(scope: Scope) -> Self {
-        Self { scope, by_thread: GenerationCache::default(), all: GenerationCache::default() }
+        Self {
+            scope,
+            by_thread: GenerationCache::default(),
+            all: GenerationCache::default(),
+            newest: GenerationCache::default(),
+        }
     }
 
     /// Returns true if the messages between others are shown.
@@ -40,6 +46,17 @@ impl OrderedMessages {
                 .collect();
             all.sort_by(|a, b| tables.messages.compare_order(*a, *b));
             Arc::new(all)
+        })
+    }
+
+    /// Returns the time of the newest message of all threads that are shown. It may be between others.
+    pub fn newest_time(&self, tables: &IndexTables) -> Option<Timestamp> {
+        let IndexTables { messages, threads, .. } = tables;
+        let is_shown =
+            |entry: &&IndexEntry| threads.is_thread_visible(entry.thread(), self.is_scope_all());
+        self.newest.get((), tables.generation(), || {
+            let live = messages.live_messages().map(|ix| messages.entry(ix));
+            live.filter(is_shown).map(IndexEntry::time).max()
         })
     }
 }

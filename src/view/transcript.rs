@@ -12,7 +12,6 @@ use crate::model::locks::{LockLevel, Mutex};
 use super::file::{OpenFile, OpenRequest};
 use super::generation_cache::GenerationCache;
 use super::listing::{Listing, ListingEntry};
-use super::message_folders::newest_message_time;
 use super::node::{Ino, InodeTag, Node, NodeTrait, make_inode};
 use super::table::{NodeAttributes, TreeChanges, View, ViewKey};
 use super::{CachePolicy, Error, Tree};
@@ -163,7 +162,7 @@ impl View for TranscriptView {
     }
 
     fn newest_time(&self, tree: &Tree, _key: &TranscriptKey) -> Option<Timestamp> {
-        newest_message_time(tree)
+        tree.lists.newest_time(&tree.index.read())
     }
 
     fn stale_keys(&self, changes: &TreeChanges<'_>) -> Vec<TranscriptKey> {

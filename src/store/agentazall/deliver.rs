@@ -85,7 +85,7 @@ impl DeliveryQueue for AgentAzall {
             );
         }
         *self.format.awaited_addresses.write() = waiting;
-        self.sync_dirs()?;
+        self.sync_dirs(Path::new(""))?;
         failed.map_or(Ok(done), Err)
     }
 
@@ -163,8 +163,16 @@ impl AgentAzall {
             all &= delivered && is_here;
         }
         if all && !waiting.recipients.is_empty() {
-            let moved = self
-                .sync_only_inbox(&waiting, &place)
+            let mut inboxes = waiting
+                .recipients
+                .iter()
+                .map(|(to, _)| inbox_of(&self.format.mailboxes.join(to), &place));
+            // The copies reach the disk before the letter leaves the outbox.
+            let synced = match self.properties.durability {
+                Durability::None => Ok(()),
+                _ => inboxes.try_for_each(|inbox| self.sync_dirs(&inbox)),
+            };
+            let moved = synced
                 .and_then(|()| self.move_to_folder(MailboxFolder::Sent, &place, &waiting.bytes));
             self.note_failure(path, "", moved.as_ref().err());
             match moved {
@@ -183,28 +191,8 @@ impl AgentAzall {
         if !others {
             return Ok(());
         }
-        self.sync_dirs()?;
+        self.sync_dirs(Path::new(""))?;
         self.format.state.save_delivered(&known)
-    }
-
-    /// Waits until an only recipient's copy is on disk, if the settings ask for that: the letter is about to leave the
-    /// outbox. With more recipients, [`AgentAzall::note_delivered`] has waited.
-    fn sync_only_inbox(
-        &self,
-        waiting: &WaitingLetter,
-        place: &LetterPath<'_>,
-    ) -> Result<(), StoreError> {
-        let [(to, _)] = waiting.recipients.as_slice() else { return Ok(()) };
-        if self.properties.durability == Durability::None {
-            return Ok(());
-        }
-        let inbox = inbox_of(&self.format.mailboxes.join(to), place);
-        let mut unsynced = self.format.unsynced_dirs.lock();
-        let theirs: Vec<PathBuf> =
-            unsynced.iter().filter(|folder| folder.starts_with(&inbox)).cloned().collect();
-        fs::sync_dirs(&theirs)?;
-        unsynced.retain(|folder| !theirs.contains(folder));
-        Ok(())
     }
 
     /// Forgets the recipients of files that are not in the outbox any more. A file that cannot be seen may still be
@@ -555,14 +543,14 @@ impl AgentAzall {
         self.format.unsynced_dirs.lock().extend(folders);
     }
 
-    /// Waits until the new names of the noted folders are on disk.
+    /// Waits until the new names of the noted folders at or below this one are on disk. All are below the empty path.
     ///
     /// # Errors
     /// The error of the system; the folders are tried again next time.
-    pub(super) fn sync_dirs(&self) -> Result<(), StoreError> {
+    pub(super) fn sync_dirs(&self, below: &Path) -> Result<(), StoreError> {
         let mut unsynced = self.format.unsynced_dirs.lock();
-        fs::sync_dirs(&*unsynced)?;
-        unsynced.clear();
+        fs::sync_dirs(unsynced.iter().filter(|folder| folder.starts_with(below)))?;
+        unsynced.retain(|folder| !folder.starts_with(below));
         Ok(())
     }
 }

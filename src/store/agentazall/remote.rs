@@ -1,7 +1,7 @@
 //! Mail that links carry to other machines and bring from there.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::deliver::{is_same_but_status, render_refusal};
@@ -62,7 +62,7 @@ impl RemoteMail for AgentAzall {
             self.note_change(&target);
             break;
         }
-        self.sync_dirs()
+        self.sync_dirs(Path::new(""))
     }
 }
 

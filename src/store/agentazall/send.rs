@@ -1,6 +1,7 @@
 //! Sending: from a draft to one file in today's `outbox/` (docs/formats/agentazall.md, sections 2 to 4).
 
 use std::io;
+use std::path::Path;
 
 use super::layout::MailboxFolder;
 use super::write::{self, OutgoingLetter};
@@ -188,7 +189,7 @@ impl crate::store::MessageAppender for AgentAzall {
     }
 
     fn sync_appends(&self) -> Result<(), StoreError> {
-        self.sync_dirs()
+        self.sync_dirs(Path::new(""))
     }
 }
 
@@ -278,7 +279,7 @@ impl AgentAzall {
     }
 
     /// Returns true if an interrupted append has left all attachments.
-    fn has_all_attachments(&self, folder: &std::path::Path, message: &PreparedRecord) -> bool {
+    fn has_all_attachments(&self, folder: &Path, message: &PreparedRecord) -> bool {
         layout::is_real_dir(folder)
             && message.files.iter().all(|file| {
                 let digest = self.hash_attachment(&folder.join(&file.name));

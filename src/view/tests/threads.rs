@@ -182,3 +182,21 @@ fn a_draft_never_takes_the_place_of_a_message() {
         assert_eq!(b.cat(&format!("{thread}/x.tmp")), "text", "the draft stays");
     }
 }
+
+#[test]
+fn threads_are_as_new_as_a_message_between_others_in_one_of_mine() {
+    let between_others = |id: &str, thread: &str, secs: i64| {
+        let mut letter = in_thread(id, thread, secs);
+        letter.message.to = vec!["carol".to_owned()];
+        letter
+    };
+    let b = bed(vec![store(vec![
+        in_thread("00000001aaaa", "mine", T0),
+        between_others("00000002aaaa", "mine", T0 + 9),
+        between_others("00000003aaaa", "theirs", T0 + 20),
+    ])]);
+    assert_eq!((b.names("threads"), b.names("threads/mine").len()), (vec!["mine".to_owned()], 2));
+    for folder in ["threads/mine", "threads", "transcripts"] {
+        assert_eq!(b.attr(folder).time, Timestamp::from_secs(T0 + 9), "{folder}");
+    }
+}
