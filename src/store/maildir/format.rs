@@ -8,7 +8,6 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use bytemuck::{Pod, Zeroable};
 use rustix::fs::FileType;
@@ -22,7 +21,7 @@ use super::settings::{MaildirMarks, MaildirSettings};
 use super::{MaildirStore, check};
 use crate::mime::reading::{FILE_BYTES, MailLimitError};
 use crate::model::locks::Mutex;
-use crate::model::qualify_id;
+use crate::model::{Timestamp, qualify_id};
 use crate::store::digest::secure_hash64;
 use crate::store::engine::Format;
 use crate::store::engine::files::{
@@ -35,8 +34,8 @@ use crate::store::{
     confined, fs,
 };
 
-/// The time for which a message that disappeared still counts as there.
-const HOLD: Duration = Duration::from_secs(10);
+/// The time for which a message that disappeared still counts as there, in milliseconds.
+const HOLD_MS: i64 = 10_000;
 /// The number of answers one to the other up to which a thread is followed to its first mail.
 const MAX_CLIMB: usize = 100;
 
@@ -55,9 +54,9 @@ pub struct MaildirFacts {
     /// The hash of the thread's id.
     root: u64,
     /// 1 if the id is shown without the digest.
-    is_plain: u32,
-    /// 1 if the file is gone and its message is still held.
-    is_held: u32,
+    is_plain: u64,
+    /// The time at which the file went away, in milliseconds since 1970, while its message is held; 0 for all others.
+    pub(super) gone_at: i64,
 }
 
 impl FileFacts for MaildirFacts {
@@ -135,8 +134,6 @@ pub struct MaildirFormat {
     pub(super) refused: RefusedMails,
     /// The ids of threads, by the hash of the id of a mail that does not begin its thread itself.
     threads: Mutex<HashMap<u64, Box<str>>>,
-    /// The numbers of files that are gone and whose messages are held, and the ends of that.
-    held: Mutex<Vec<(u32, Instant)>>,
 }
 
 impl MaildirFormat {
@@ -147,14 +144,7 @@ impl MaildirFormat {
             delivered: DeliveredMails::default(),
             refused: RefusedMails::default(),
             threads: Mutex::default(),
-            held: Mutex::default(),
         }
-    }
-
-    /// Ends the time for which messages are held.
-    #[cfg(test)]
-    pub(super) fn end_holds(&self) {
-        self.held.lock().iter_mut().for_each(|(_, end)| *end = Instant::now());
     }
 
     /// Returns the role of the mail folder in which a leaf lies.
@@ -290,7 +280,7 @@ impl FileFormat for MaildirFormat {
     type Message<'a> = Box<(MaildirMail, MaildirFacts)>;
     type Context = ();
 
-    const TAG: [u8; 8] = *b"maildi02";
+    const TAG: [u8; 8] = *b"maildi03";
     const LONGEST: usize = FILE_BYTES;
     const REFUSES_ODD: bool = true;
 
@@ -397,7 +387,7 @@ impl FileFormat for MaildirFormat {
         let before = known.iter().find(|other| other.is_same(&facts));
         let is_free = !known.iter().any(|other| other.is_plain != 0);
         facts.is_plain =
-            before.map_or(u32::from(mail.is_signed && is_free), |before| before.is_plain);
+            before.map_or(u64::from(mail.is_signed && is_free), |before| before.is_plain);
         let thread = self.find_thread(pass, &mail, &facts);
         facts.root = secure_hash64(thread.as_bytes());
         pass.table.update_row(n, |_, kept| *kept = facts);
@@ -465,46 +455,51 @@ impl FileFormat for MaildirFormat {
         pass.queue_files(copies.into_iter().filter(|copy| *copy != n));
     }
 
-    /// Holds the messages of files that are gone, and lets go of those that were held long enough.
+    /// Holds the messages of files that are gone, and lets go of those that were held long enough. The change of a
+    /// folder is no earlier than that of its file, so a process that did not see the loss holds nothing longer.
     fn finish_pass(&self, (): &(), done: &mut PassSummary<'_, Self>) -> Vec<u32> {
-        let lost: Vec<u32> = {
-            let table = done.files.table.read();
-            let is_lost = |n: &u32| {
-                let was_shown = table.row(*n).is_some_and(|row| {
-                    row.has_flag(FileFlags::GONE) && row.has_flag(FileFlags::MESSAGE)
-                });
-                let facts = table.facts(*n).filter(|_| was_shown);
-                facts.is_some_and(|facts| facts.find_copies(&table).is_empty())
-            };
-            done.touched.iter().copied().filter(is_lost).collect()
-        };
-        let now = Instant::now();
-        let mut held = self.held.lock();
-        held.extend(lost.iter().map(|n| (*n, now + HOLD)));
-        // A pass that keeps what was reported lets nothing go.
-        let ends = |end: Instant| lost.is_empty() && end <= now;
-        let over: Vec<u32> = held.extract_if(.., |(_, end)| ends(*end)).map(|h| h.0).collect();
+        let now = Timestamp::now().millis();
+        let base = &done.files.properties.dir;
+        let mut table = done.files.table.write();
+        let lost = |n: &&u32| is_lost(&table, **n);
+        let lost: Vec<u32> = done.touched.iter().filter(lost).copied().collect();
+        for n in &lost {
+            let changed = changed_time(&base.join(table.folder(*n)), now);
+            table.update_row(*n, |_, facts| facts.gone_at = changed);
+        }
+        let is_held = |facts: &MaildirFacts| facts.gone_at > now - HOLD_MS;
+        let gone = table.iter_all().filter(|(_, _, facts)| facts.gone_at != 0);
+        let (held, over): (Vec<_>, Vec<_>) =
+            gone.map(|(n, _, facts)| (n, *facts)).partition(|(_, facts)| is_held(facts));
         if !held.is_empty() {
             // Another scan must follow by itself.
             done.files.health.read_fault.set();
         }
-        drop(held);
-        let mut table = done.files.table.write();
-        let changed = lost.iter().map(|n| (n, 1)).chain(over.iter().map(|n| (n, 0)));
-        for (n, is_held) in changed {
-            table.update_row(*n, |_, facts| facts.is_held = is_held);
-        }
-        drop(table);
-        if lost.is_empty() {
-            done.reports.begin_rescan(over);
-        } else {
+        if lost.iter().any(|n| table.facts(*n).is_some_and(is_held)) {
+            // A pass that keeps what was reported lets nothing go.
             done.reports.keep_reported();
+            return Vec::new();
         }
+        let over: Vec<u32> = over.into_iter().map(|(n, _)| n).collect();
+        over.iter().for_each(|n| table.update_row(*n, |_, facts| facts.gone_at = 0));
+        drop(table);
+        done.reports.begin_rescan(over);
         Vec::new()
     }
+}
 
-    fn note_restored_table(&self, table: &FileTable<MaildirFacts>) {
-        let held = table.iter_all().filter(|(_, _, facts)| facts.is_held != 0);
-        *self.held.lock() = held.map(|(n, ..)| (n, Instant::now() + HOLD)).collect();
-    }
+/// Returns true if a file is gone, and no other file holds the message that it held.
+fn is_lost(table: &FileTable<MaildirFacts>, n: u32) -> bool {
+    let was_shown = |row: &FileRow| {
+        [FileFlags::GONE, FileFlags::MESSAGE].map(|flag| row.has_flag(flag)) == [true; 2]
+    };
+    let facts = table.facts(n).filter(|_| table.row(n).is_some_and(was_shown));
+    facts.is_some_and(|facts| facts.find_copies(table).is_empty())
+}
+
+/// Returns the time of the last change of a folder, or of the nearest one above it that is there, but none after now.
+fn changed_time(folder: &Path, now: i64) -> i64 {
+    let modified = |path: &Path| path.metadata().and_then(|meta| meta.modified()).ok();
+    let changed = folder.ancestors().find_map(modified).map(Timestamp::from);
+    changed.map_or(now, |time| time.millis().clamp(1, now.max(1)))
 }

@@ -63,6 +63,14 @@ fn a_reader_does_not_notice_a_rename() {
     assert!(matches!(store.read_record(&only(&book).at), Err(StoreError::Moved)));
 }
 
+/// Ends the time for which messages are held.
+fn end_holds(store: &MaildirStore) {
+    let mut table = store.table.write();
+    let held = table.iter_all().filter(|(_, _, facts)| facts.gone_at != 0);
+    let held: Vec<u32> = held.map(|(n, ..)| n).collect();
+    held.into_iter().for_each(|n| table.update_row(n, |_, facts| facts.gone_at = 1));
+}
+
 #[test]
 fn a_message_that_disappears_is_held() {
     let place = Place::new();
@@ -79,22 +87,47 @@ fn a_message_that_disappears_is_held() {
     book.scan(&store, true);
     assert_eq!(book.messages.values().find(|k| plain_id(&k.id) == "a@x").unwrap().read, Some(true));
     assert!(book.vanished.is_empty());
-    store.format.end_holds();
+    end_holds(&store);
     book.scan(&store, true);
     assert_eq!((book.messages.len(), store.is_failing()), (2, false));
 
     std::fs::remove_file(place.path("box/cur/7.h:2,S")).unwrap();
     book.scan(&store, true);
     assert_eq!(book.messages.len(), 2);
-    // A later process holds it, too.
+    // A later process goes on with it.
     let later = place.store();
     assert!(later.restore_cursors(&store.save_cursors()));
     book.scan(&later, true);
     assert_eq!(book.messages.len(), 2);
-    later.format.end_holds();
+    end_holds(&later);
     book.scan(&later, true);
     assert_eq!(plain_id(&only(&book).id), "b@x");
     assert!(!later.is_failing());
+}
+
+/// S1320: processes that end before they save what they saw hold a message no longer than others: the time of its
+/// folder tells when it disappeared.
+#[test]
+fn a_loss_that_nobody_saw_is_not_held_again() {
+    let place = Place::new();
+    place.put("new/1.h", &mail("a@x", "", "a"));
+    let store = place.store();
+    let mut book = Book::scanned(&store);
+    let saved = store.save_cursors();
+    std::fs::remove_file(place.path("box/new/1.h")).unwrap();
+    let later = || {
+        let later = place.store();
+        assert!(later.restore_cursors(&saved));
+        later
+    };
+    let first = later();
+    book.scan(&first, true);
+    assert_eq!((book.messages.len(), first.is_failing()), (1, true));
+    let folder = std::fs::File::open(place.path("box/new")).unwrap();
+    folder.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(11)).unwrap();
+    let next = later();
+    book.scan(&next, true);
+    assert_eq!((book.messages.len(), next.is_failing()), (0, false));
 }
 
 #[test]
