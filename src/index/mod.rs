@@ -68,7 +68,7 @@ use crate::identity::Keyring;
 use crate::model::{MessageKey, PublicKey, Timestamp, Unsigned};
 use crate::store::append_log::{AppendLog, AppendSync, read_log};
 use crate::store::engine::files;
-use crate::store::{Store, StoreError, process};
+use crate::store::{Store, StoreError, ThreadScheme, process};
 use apply::ScanApplier;
 use mark_log::{MarkChange, MarkCheckpoint, MarkFile};
 use messages::StoreInfo;
@@ -576,7 +576,8 @@ fn load_snapshot(
 fn store_info(store: &dyn Store) -> StoreInfo {
     StoreInfo {
         whole_seconds: store.properties().whole_seconds,
-        links: store.properties().has_reply_links(),
+        links: store.properties().joins_threads(),
+        joins: store.properties().threads == ThreadScheme::Joined,
         roles: store.properties().uses_roles,
         log: store.kind().row().has_logs,
         kind: store.kind(),
@@ -590,8 +591,9 @@ fn snapshot_fingerprint(stores: &[Arc<dyn Store>], settings: &IndexSettings) -> 
     let mut text = settings.unsigned.to_string();
     for s in stores {
         let (roles, dir) = (s.properties().uses_roles, s.dir().display());
+        let links = s.properties().joins_threads();
         let mine = s.properties().my_addresses().collect::<Vec<_>>().join(",");
-        let _ = write!(text, "|{}|{}|{dir}|{mine}|{roles}", s.kind(), s.name());
+        let _ = write!(text, "|{}|{}|{dir}|{mine}|{roles}|{links}", s.kind(), s.name());
     }
     text
 }

@@ -13,8 +13,8 @@ pub enum ThreadScheme {
     /// Thread ids that messages carry, and that may have a label after [`ORIGIN`](crate::model::ORIGIN). The label
     /// tells threads of the same id apart.
     Labels,
-    /// Thread ids that messages carry. A message without one joins the thread of the message that it names, which may
-    /// come later: only the index knows it.
+    /// Thread ids that messages carry. A message without one joins the thread of its parent
+    /// ([`FoundMessage::parent`](super::FoundMessage::parent)), which may come later: only the index knows it.
     Joined,
     /// No thread ids: reply links make the threads ([`FoundMessage::in_reply_to`](super::FoundMessage::in_reply_to)).
     Links,

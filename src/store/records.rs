@@ -53,11 +53,14 @@ pub struct FoundMessage<'a> {
     /// Its recipients, already unescaped, joined by `", "` if there are several.
     pub to: Cow<'a, str>,
     /// Its thread id, verbatim. In a format without thread ids ([`ThreadScheme::Links`](super::ThreadScheme::Links)),
-    /// it is the id of the thread that the message begins unless its reply link leads to another.
+    /// it is the id of the thread that the message begins unless its reply link, or its parent, leads to another.
     pub thread: Cow<'a, str>,
     /// The id of the message that it answers, where the format has no thread ids or the message is from or to me. A
     /// message joins a thread only if its signature is valid, never on somebody else's word.
     pub in_reply_to: Option<Cow<'a, str>>,
+    /// The id of the message whose thread it joins, signed or not, as soon as only one message has that id. Only
+    /// stores that [join](super::ThreadScheme::Joined) threads set it.
+    pub parent: Option<Cow<'a, str>>,
     /// Its id, unique for the sender (see [`QUALIFIER`](crate::model::QUALIFIER)).
     pub id: Cow<'a, str>,
     /// The kind of the store from which the message was kept here. It is then a message of that kind: a store of that

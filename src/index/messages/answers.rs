@@ -86,10 +86,16 @@ impl AnswerLinks {
 }
 
 impl MessageTable {
+    /// Returns true if the reply links of a store are the ids that its messages answer.
+    fn has_answers_as_links(&self, store: usize) -> bool {
+        let info = self.names().store(store);
+        info.links && !info.joins
+    }
+
     /// Returns the messages that name an id as the one that they answer, rejected and gone ones too. In stores with
     /// thread ids these are only messages to me.
     pub fn messages_answering(&self, store: usize, id: &str) -> Vec<MsgIx> {
-        if self.names().store(store).links {
+        if self.has_answers_as_links(store) {
             let id = self.names().find_text(plain_id(id));
             return id
                 .map_or_else(Vec::new, |id| self.links().messages_answering(store, id).collect());
@@ -104,7 +110,7 @@ impl MessageTable {
 
     /// Records the id that a message to me answers.
     pub(super) fn note_answered_id(&mut self, ix: MsgIx, store: usize, found: &FoundMessage<'_>) {
-        if self.names().store(store).links {
+        if self.has_answers_as_links(store) {
             return;
         }
         let named = found.in_reply_to.as_deref().filter(|id| found.to_me && !id.is_empty());

@@ -149,7 +149,7 @@ impl MessageTable {
         }
         if self.known.names.store(store).links {
             let id = self.known.names.texts_mut().intern(plain_id(&found.id));
-            let answers = self.intern_answered_id(found);
+            let answers = self.intern_linked_id(store, found);
             self.known.links.add_link(store, ReplyLink::new(ix, id, answers, thread));
         }
     }
@@ -167,12 +167,15 @@ impl MessageTable {
         }
     }
 
-    /// Returns the id that a message answers, as a text of the index.
-    pub(in crate::index) fn intern_answered_id(
+    /// Returns the id of the message whose thread a message joins, as a text of the index.
+    pub(in crate::index) fn intern_linked_id(
         &mut self,
+        store: usize,
         found: &FoundMessage<'_>,
     ) -> Option<StrId> {
-        let id = found.in_reply_to.as_deref().map(plain_id).filter(|id| !id.is_empty())?;
+        let joins = self.known.names.store(store).joins;
+        let id = if joins { &found.parent } else { &found.in_reply_to };
+        let id = id.as_deref().map(plain_id).filter(|id| !id.is_empty())?;
         Some(self.known.names.texts_mut().intern(id))
     }
 

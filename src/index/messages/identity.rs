@@ -230,12 +230,16 @@ impl EntryTable {
         }
     }
 
-    /// Returns the message that an id means: the earliest that was not rejected, or else the earliest.
+    /// Returns the message that an id means: the earliest that was not rejected, or else the earliest. Where links need
+    /// no signature, anybody could choose the earliest, so an id that several messages have means none of them.
     pub(in crate::index) fn resolve_id(&self, store: usize, id: StrId) -> Option<MsgIx> {
         let rejected = |ix: MsgIx| self.entry(ix).is_rejected();
-        self.links
-            .messages_with_id(store, id)
-            .min_by(|a, b| rejected(*a).cmp(&rejected(*b)).then_with(|| self.compare_order(*a, *b)))
+        let mut all = self.links.messages_with_id(store, id);
+        if self.names.store(store).joins {
+            let first = all.find(|ix| !rejected(*ix));
+            return first.filter(|_| all.all(rejected));
+        }
+        all.min_by(|a, b| rejected(*a).cmp(&rejected(*b)).then_with(|| self.compare_order(*a, *b)))
     }
 
     /// Compares two messages in listing order: by time and by order within the second, as in names; then by

@@ -33,6 +33,8 @@ pub(in crate::index) struct StoreInfo {
     pub whole_seconds: bool,
     /// True if threads are made from reply links.
     pub links: bool,
+    /// True if these links are the parents that messages name ([`FoundMessage::parent`](crate::store::FoundMessage)).
+    pub joins: bool,
     /// True if its addresses are roles, which several agents may fill.
     pub roles: bool,
     /// True if it keeps the messages of a writer in one log.

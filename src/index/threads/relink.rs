@@ -1,7 +1,7 @@
 //! Threads made from reply links, for stores whose format has no thread ids (docs/SEMANTICS.md, S114 and S122).
 //!
-//! A message belongs to the thread of the message it answers, if its signature is valid and that message is
-//! known; otherwise to the thread that it begins. Messages arrive in any order, and signatures may be judged
+//! A message belongs to the thread of the message it answers, if its signature is valid, or its store needs none, and
+//! that message is known; otherwise to the thread that it begins. Messages arrive in any order, and signatures may be judged
 //! again, so all messages below a message move with it. Each change is recorded as pending, and
 //! [`ThreadTable::relink_threads`] applies all of them at once.
 
@@ -83,7 +83,8 @@ impl<'a> ThreadSearch<'a> {
 /// Returns the store and id that a message's link names, if the link counts.
 fn named_link_target(messages: &MessageTable, ix: MsgIx) -> Option<(usize, StrId)> {
     let entry = messages.entry(ix);
-    let counts = entry.is_verified() && !entry.is_rejected();
+    let needs_none = messages.names().store(entry.store()).joins;
+    let counts = (entry.is_verified() || needs_none) && !entry.is_rejected();
     let answers = messages.links().at(ix).answers()?;
     counts.then_some((entry.store(), answers))
 }
@@ -104,7 +105,7 @@ impl ThreadTable {
     ) {
         let store = messages.entry(ix).store();
         if messages.names().store(store).links {
-            let answers = messages.intern_answered_id(found);
+            let answers = messages.intern_linked_id(store, found);
             if messages.links_mut().set_link(store, ix, answers, own) {
                 self.pending.push(ix);
             }

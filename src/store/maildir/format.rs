@@ -5,7 +5,7 @@
 //! a moment, because a program may be about to put it back under another name.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::io;
 use std::path::Path;
 
@@ -20,7 +20,6 @@ use super::send::SendmailRuns;
 use super::settings::{MaildirMarks, MaildirSettings};
 use super::{MaildirStore, check};
 use crate::mime::reading::{FILE_BYTES, MailLimitError};
-use crate::model::locks::Mutex;
 use crate::model::{Timestamp, qualify_id};
 use crate::store::digest::secure_hash64;
 use crate::store::engine::Format;
@@ -36,8 +35,6 @@ use crate::store::{
 
 /// The time for which a message that disappeared still counts as there, in milliseconds.
 const HOLD_MS: i64 = 10_000;
-/// The number of answers one to the other up to which a thread is followed to its first mail.
-const MAX_CLIMB: usize = 100;
 
 /// The facts about a mail that the table keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
@@ -49,10 +46,6 @@ pub struct MaildirFacts {
     pub(super) digest: [u8; 32],
     /// The time of writing, in milliseconds since 1970.
     time: i64,
-    /// The hash of the id of the mail whose thread this one joins; 0 if it names its thread itself.
-    parent: u64,
-    /// The hash of the thread's id.
-    root: u64,
     /// 1 if the id is shown without the digest.
     is_plain: u64,
     /// The time at which the file went away, in milliseconds since 1970, while its message is held; 0 for all others.
@@ -60,16 +53,11 @@ pub struct MaildirFacts {
 }
 
 impl FileFacts for MaildirFacts {
-    const SLOTS: u8 = 2;
+    const SLOTS: u8 = 1;
 
-    /// Returns the hash of the id in the first slot, also for a file that is gone, and that of the parent in the
-    /// second.
-    fn slot_key(&self, slot: u8, is_message: bool) -> u64 {
-        match slot {
-            0 => self.key,
-            _ if is_message => self.parent,
-            _ => 0,
-        }
+    /// Returns the hash of the id, also for a file that is gone.
+    fn slot_key(&self, _: u8, _: bool) -> u64 {
+        self.key
     }
 
     fn time(&self) -> i64 {
@@ -85,12 +73,10 @@ impl FileFacts for MaildirFacts {
 impl MaildirFacts {
     fn of_mail(mail: &MaildirMail) -> Self {
         let shown = &mail.message;
-        let hash = |text: &Option<String>| text.as_ref().map_or(0, |t| secure_hash64(t.as_bytes()));
         Self {
             key: secure_hash64(shown.id.as_bytes()),
             digest: mail.digest,
             time: shown.time.millis(),
-            parent: hash(&mail.parent),
             ..Self::default()
         }
     }
@@ -132,8 +118,6 @@ pub struct MaildirFormat {
     pub(super) delivered: DeliveredMails,
     /// The mails that the program refused.
     pub(super) refused: RefusedMails,
-    /// The ids of threads, by the hash of the id of a mail that does not begin its thread itself.
-    threads: Mutex<HashMap<u64, Box<str>>>,
 }
 
 impl MaildirFormat {
@@ -143,7 +127,6 @@ impl MaildirFormat {
             runs: SendmailRuns::default(),
             delivered: DeliveredMails::default(),
             refused: RefusedMails::default(),
-            threads: Mutex::default(),
         }
     }
 
@@ -157,53 +140,6 @@ impl MaildirFormat {
     pub(super) fn file_role(&self, table: &FileTable<MaildirFacts>, n: u32) -> MailFolderRole {
         self.leaf_role(&files::path_parts(table.folder(n)))
     }
-
-    /// Returns the id of a mail's thread. A mail that names other mails joins the thread of the first one, as soon as that
-    /// is known.
-    fn find_thread(
-        &self,
-        pass: &mut ScanPass<'_, Self>,
-        mail: &MaildirMail,
-        facts: &MaildirFacts,
-    ) -> String {
-        let own = mail.message.thread.clone().unwrap_or_default();
-        if facts.parent == 0 || is_in_circle(pass.table, facts) {
-            return own;
-        }
-        let Some((parent, above)) = find_deciding_mail(pass.table, facts.parent) else {
-            return own;
-        };
-        if above.root == above.key {
-            return own;
-        }
-        let known = self.threads.lock().get(&facts.parent).map(ToString::to_string);
-        known.unwrap_or_else(|| {
-            // After a restart, the mail is read for its thread.
-            pass.queue_files([parent]);
-            own
-        })
-    }
-
-    /// Notes the thread of a mail if it decides for its id, and has its answers read again if they are in another one.
-    fn note_thread(&self, pass: &mut ScanPass<'_, Self>, n: u32, thread: &str) {
-        let table = &*pass.table;
-        let Some(facts) = table.facts(n).copied() else { return };
-        if find_deciding_mail(table, facts.key).is_none_or(|(first, _)| first != n) {
-            return;
-        }
-        if facts.root == facts.key {
-            self.threads.lock().remove(&facts.key);
-        } else {
-            self.threads.lock().insert(facts.key, thread.into());
-        }
-        let moves = |n: &u32| {
-            let answer = table.facts(*n).copied().unwrap_or_default();
-            answer.root != facts.root && !is_in_circle(table, &answer)
-        };
-        let answers: Vec<u32> =
-            table.files_with_key(1, facts.key).into_iter().filter(moves).collect();
-        pass.queue_files(answers);
-    }
 }
 
 /// Returns the files with mails of this id.
@@ -211,26 +147,6 @@ pub(super) fn find_mails(table: &FileTable<MaildirFacts>, key: u64) -> Vec<u32> 
     let mut found = table.files_with_key(0, key);
     found.retain(|n| table.row(*n).is_some_and(FileRow::is_message));
     found
-}
-
-/// Returns the file that decides which thread the mails of an id are in, with its facts: the signed one, or else the
-/// first. So no later mail of the same id moves the answers to another thread.
-fn find_deciding_mail(table: &FileTable<MaildirFacts>, key: u64) -> Option<(u32, MaildirFacts)> {
-    let mails = find_mails(table, key).into_iter();
-    let known = mails.filter_map(|n| Some((n, table.facts(n).copied()?)));
-    known.min_by_key(|(n, facts)| (facts.is_plain == 0, *n))
-}
-
-/// Returns true if the way from a mail to the first that it names, and so on, leads back to it, or is too long.
-fn is_in_circle(table: &FileTable<MaildirFacts>, facts: &MaildirFacts) -> bool {
-    let mut at = facts.parent;
-    for _ in 0..MAX_CLIMB {
-        if at == 0 || at == facts.key {
-            return at != 0;
-        }
-        at = find_deciding_mail(table, at).map_or(0, |(_, above)| above.parent);
-    }
-    true
 }
 
 /// Returns true if a file was written a moment ago, and a process still has it open for that.
@@ -388,10 +304,7 @@ impl FileFormat for MaildirFormat {
         let is_free = !known.iter().any(|other| other.is_plain != 0);
         facts.is_plain =
             before.map_or(u64::from(mail.is_signed && is_free), |before| before.is_plain);
-        let thread = self.find_thread(pass, &mail, &facts);
-        facts.root = secure_hash64(thread.as_bytes());
         pass.table.update_row(n, |_, kept| *kept = facts);
-        self.note_thread(pass, n, &thread);
         let copies = facts.find_copies(pass.table);
         let copies: Vec<(MailFolderRole, u32)> =
             copies.into_iter().map(|n| (self.file_role(pass.table, n), n)).collect();
@@ -418,7 +331,8 @@ impl FileFormat for MaildirFormat {
             at: StoreFile::<MaildirFacts>::location(n, opened.bytes.len()),
             from: from.into(),
             to: to.join(", ").into(),
-            thread: thread.into(),
+            thread: shown.thread.unwrap_or_default().into(),
+            parent: mail.parent.map(Into::into),
             id: facts.qualify(shown.id),
             time: shown.time,
             to_me,
@@ -432,7 +346,7 @@ impl FileFormat for MaildirFormat {
             has_note,
             claim: mail.claim.map(Box::new),
             idempotency_key: mail.idempotency_key.filter(|_| from_me).map(Into::into),
-            in_reply_to: shown.in_reply_to.filter(|_| from_me || to_me).map(Into::into),
+            in_reply_to: shown.in_reply_to.map(Into::into),
             ..FoundMessage::default()
         })
     }

@@ -116,6 +116,7 @@ impl ScanSink for Book {
                 thread: owned(f.thread),
                 id: owned(f.id),
                 in_reply_to: f.in_reply_to.map(owned),
+                parent: f.parent.map(owned),
                 record: "",
                 ..f
             };

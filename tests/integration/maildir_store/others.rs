@@ -73,6 +73,22 @@ fn s811_a_thread_with_a_name_of_its_own() {
     assert_eq!(m.sh("grep -rl '^Thread: plan$' sent | wc -l").stdout.trim(), "2");
 }
 
+/// S1321: a stranger's mail with the id of another mail moves the answers of that mail nowhere, also if it is read first.
+#[test]
+fn s1321_a_mail_with_the_id_of_another() {
+    let (_bed, place, m) = with("", |place| {
+        let forged = mail(1, "References: <evil@example.org>\n").replace("text 1", "forged");
+        place.deliver("anna/cur/0.h:2,", &forged);
+        place.deliver("anna/cur/1.h:2,", &mail(1, ""));
+        place.deliver("anna/cur/2.h:2,", &mail(2, "In-Reply-To: <m1@example.org>\n"));
+    });
+    let thread = |n: u32| m.sh(&format!("grep -h ^Thread: archive/*/*1742{n:02}*")).stdout;
+    assert_eq!(thread(2), "Thread: m1@example.org\n");
+    assert!(m.ls("threads").contains(&"evil@example.org".to_owned()), "the forged mail has it");
+    place.deliver("anna/new/3.h", &mail(3, "In-Reply-To: <m2@example.org>\n"));
+    soon("it comes", || thread(3) == "Thread: m1@example.org\n");
+}
+
 /// S810: a verified mail that was changed stays rejected when a program moves it or changes its flags.
 #[test]
 fn s810_a_changed_mail_that_is_moved() {

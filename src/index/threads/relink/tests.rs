@@ -315,3 +315,42 @@ fn a_store_with_thread_ids_may_name_another_thread() {
     assert_eq!(tables.find_id(0, "a"), Some(ix));
     assert_eq!(tables.messages.entry(ix).time(), Timestamp::from_secs(5));
 }
+
+/// S1321: in a store that joins threads, an unsigned message joins that of its parent whichever comes first. If several
+/// messages have the id of the parent, none of them decides, whichever comes first.
+#[test]
+fn an_id_of_several_messages_joins_no_thread() {
+    let info = StoreInfo { links: true, joins: true, ..StoreInfo::with_name("joined") };
+    let of = |id: &str, thread: &str, parent: Option<&'static str>| {
+        let mut found = message("foo", id, 5);
+        (found.thread, found.parent) = (thread.to_owned().into(), parent.map(Cow::from));
+        found
+    };
+    let plain = [of("a", "plan", None), of("b", "a", Some("a")), of("c", "b", Some("b"))];
+    let forged = of(&format!("a{QUALIFIER}1"), "of eve", None);
+    for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
+        for at in 0..=3 {
+            let mut tables = tables_of(vec![info.clone()]);
+            let mut all: Vec<_> = order.iter().map(|n| plain[*n].clone()).collect();
+            let threads = |tables: &mut IndexTables, all: &[FoundMessage<'static>]| {
+                for found in all {
+                    if let InsertOutcome::New(ix) = tables.insert_message(0, found) {
+                        tables.admit_message(ix);
+                    }
+                }
+                tables.relink_threads();
+                ["a", "b", "c"].map(|id| {
+                    let ix = tables.messages.find_message(0, "foo", id).unwrap();
+                    let thread = tables.messages.entry(ix).thread();
+                    tables.threads.thread_id(&tables.messages, thread).0.to_owned()
+                })
+            };
+            assert_eq!(threads(&mut tables, &all), ["plan"; 3]);
+            all.insert(at, forged.clone());
+            let mut later = tables_of(vec![info.clone()]);
+            for tables in [&mut tables, &mut later] {
+                assert_eq!(threads(tables, &all), ["plan", "a", "a"], "{order:?} {at}");
+            }
+        }
+    }
+}
