@@ -377,6 +377,8 @@ impl SendmailRuns {
         match output.status.code() {
             Some(0) => Ok(()),
             Some(TEMPORARY) => busy(&format!("says to try later: {said}")),
+            // It was killed, and has said nothing about the mail.
+            None => busy(&format!("did not end: {}: {said}", output.status)),
             _ => Err(StoreError::Refused(format!("sendmail: {}: {said}", output.status))),
         }
     }

@@ -234,6 +234,19 @@ fn the_program_gets_the_mail_and_its_answer_counts() {
     assert_eq!(std::fs::read_to_string(&log).unwrap().lines().count(), 4, "it ran once");
 }
 
+/// S1322: a program that a signal ended has refused nothing.
+#[test]
+fn a_killed_program_is_tried_again() {
+    let place = Place::new();
+    let store =
+        with_program(&place, "cat >/dev/null; [ -e $0.again ] || { >$0.again; kill -9 $$; }");
+    let prepared = prepare(&store, &draft(&["eve@x.example"], "x"), None).unwrap();
+    let why = append(&store, &prepared).unwrap_err();
+    assert!(matches!(&why, StoreError::Busy(why) if why.contains("signal")), "{why}");
+    append(&store, &prepared).unwrap();
+    assert!(store.format.refused.find(&prepared.id).is_none());
+}
+
 #[test]
 fn mail_is_not_delivered_again_while_the_program_says_to_try_later() {
     let place = Place::new();
