@@ -6,12 +6,16 @@
 //! step may happen twice.
 
 use std::collections::{BTreeSet, HashMap};
-use std::io::{self, Write as _};
+use std::fs::File;
+use std::io::{self, Seek as _, Write as _};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::Duration;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::compose::{NewMail, compose_mail};
 use super::format::find_mails;
@@ -41,14 +45,19 @@ const MAX_REFERENCES: usize = 20;
 const TEMPORARY: i32 = 75;
 /// The time that an append waits for the program. Other mail does not wait longer.
 const PATIENCE: Duration = Duration::from_millis(200);
+/// The pause between two looks at it.
+const PAUSE: Duration = Duration::from_millis(5);
 /// The most bytes of the program's errors that are shown.
 const MAX_SAID: usize = 500;
 
 /// The runs of the program that sends mail, by the id of the mail.
 #[derive(Debug, Default)]
 pub(super) struct SendmailRuns {
-    running: Mutex<HashMap<String, Receiver<io::Result<Output>>>>,
+    running: Mutex<HashMap<String, SendmailRun>>,
 }
+
+/// The program that runs, and the file with what it says.
+type SendmailRun = (Child, File);
 
 /// Fails if attachments are too large for a mail.
 pub(super) fn check_attachments(files: &[(String, u64)]) -> Result<(), StoreError> {
@@ -346,57 +355,43 @@ impl SendmailRuns {
     ///
     /// # Errors
     /// [`StoreError::Busy`] if it has not finished or says to try later, [`StoreError::Refused`] if it takes it never.
-    fn run(&self, id: &str, bytes: &[u8], mut command: Command) -> Result<(), StoreError> {
-        let earlier = self.running.lock().remove(id);
-        let run = if let Some(run) = earlier {
-            run
-        } else {
-            let ((done, run), bytes) = (channel(), bytes.to_owned());
-            let work = move || {
-                // Nobody listens any more after the end of msgfs.
-                let _ = done.send(run_program(&mut command, &bytes));
-            };
-            std::thread::Builder::new()
-                .name("msgfs-sendmail".into())
-                .spawn(work)
-                .map_err(|e| StoreError::io(Path::new("sendmail"), e))?;
-            run
-        };
+    fn run(&self, id: &str, bytes: &[u8], command: Command) -> Result<(), StoreError> {
+        let io = |e| StoreError::io(Path::new("sendmail"), e);
         let busy = |why: &str| Err(StoreError::Busy(format!("sendmail {why}")));
-        let output = match run.recv_timeout(PATIENCE) {
-            Err(RecvTimeoutError::Timeout) => {
-                self.running.lock().insert(id.to_owned(), run);
-                return busy("has not finished yet");
+        let earlier = self.running.lock().remove(id);
+        let mut run = earlier.map_or_else(|| start_program(command, bytes), Ok).map_err(io)?;
+        let begun = Instant::now();
+        let status = loop {
+            match run.0.try_wait().map_err(io)? {
+                Some(status) => break status,
+                None if begun.elapsed() < PATIENCE => thread::sleep(PAUSE),
+                None => {
+                    self.running.lock().insert(id.to_owned(), run);
+                    return busy("has not finished yet");
+                }
             }
-            Err(RecvTimeoutError::Disconnected) => return busy("did not end"),
-            Ok(output) => output.map_err(|e| StoreError::io(Path::new("sendmail"), e))?,
         };
-        let said = output.stderr.get(..MAX_SAID).unwrap_or(&output.stderr);
-        let said = String::from_utf8_lossy(said).trim().to_owned();
-        let said = sanitize_line(&said);
-        match output.status.code() {
+        let mut said = [0; MAX_SAID];
+        let len = run.1.read_at(&mut said, 0).map_err(io)?;
+        let said = String::from_utf8_lossy(said.get(..len).unwrap_or_default());
+        let said = sanitize_line(said.trim());
+        match status.code() {
             Some(0) => Ok(()),
             Some(TEMPORARY) => busy(&format!("says to try later: {said}")),
             // It was killed, and has said nothing about the mail.
-            None => busy(&format!("did not end: {}: {said}", output.status)),
-            _ => Err(StoreError::Refused(format!("sendmail: {}: {said}", output.status))),
+            None => busy(&format!("did not end: {status}: {said}")),
+            Some(_) => Err(StoreError::Refused(format!("sendmail: {status}: {said}"))),
         }
     }
 }
 
-/// Runs the program with a mail as its input.
-fn run_program(command: &mut Command, mail: &[u8]) -> io::Result<Output> {
-    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).current_dir("/");
-    let mut child = command.spawn()?;
-    // A program may end well before it has read all of a mail. A program that fails says why when it ends.
-    let written = child.stdin.take().map_or(Ok(()), |mut input| input.write_all(mail));
-    let output = child.wait_with_output()?;
-    match written {
-        Err(e) if output.status.success() && e.kind() != io::ErrorKind::BrokenPipe => Err(e),
-        Err(e) => {
-            tracing::debug!(error = %e, "the program that sends mail did not read all of a mail");
-            Ok(output)
-        }
-        Ok(()) => Ok(output),
-    }
+/// Starts the program. A file in memory has the whole mail, so the end of msgfs cuts nothing off, and another one takes
+/// what the program says.
+fn start_program(mut command: Command, mail: &[u8]) -> io::Result<SendmailRun> {
+    let file = |name| memfd_create(name, MemfdFlags::CLOEXEC).map(File::from);
+    let (mut input, said) = (file("msgfs-mail")?, file("msgfs-sendmail")?);
+    input.write_all(mail)?;
+    input.rewind()?;
+    command.stdin(input).stdout(Stdio::null()).stderr(said.try_clone()?).current_dir("/");
+    Ok((command.spawn()?, said))
 }

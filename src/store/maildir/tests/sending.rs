@@ -247,6 +247,23 @@ fn a_killed_program_is_tried_again() {
     assert!(store.format.refused.find(&prepared.id).is_none());
 }
 
+/// S1323: the program reads a file that has the whole mail before it starts, so that the end of msgfs cuts no mail off.
+#[test]
+fn the_program_reads_a_whole_file() {
+    let place = Place::new();
+    let copy = place.path("copy");
+    let script = format!("test -f /dev/stdin || exit 75\ncat >'{}'", copy.display());
+    let store = with_program(&place, &script);
+    let prepared =
+        prepare(&store, &draft(&["eve@x.example"], &"x\n".repeat(100_000)), None).unwrap();
+    append(&store, &prepared).unwrap();
+    assert_eq!(std::fs::read_to_string(copy).unwrap(), prepared.bytes);
+    // One that says much and reads nothing blocks nobody.
+    let store = with_program(&place, "head -c 1000000 /dev/zero | tr '\\0' x >&2; exit 67");
+    append(&store, &prepared).unwrap();
+    assert!(store.format.refused.find(&prepared.id).unwrap().why.contains("xxx"));
+}
+
 #[test]
 fn mail_is_not_delivered_again_while_the_program_says_to_try_later() {
     let place = Place::new();
