@@ -225,11 +225,11 @@ impl FileFormat for MaildirFormat {
     fn read_record(store: &MaildirStore, at: &Location) -> Result<Record, StoreError> {
         let (mail, facts) = store.read_mail(at.source)?;
         let mut message = mail.message;
-        let note = store.describe_refusal(&message.id, at.source);
+        let in_sent = store.is_in_sent(&facts);
+        let note = in_sent.then(|| store.describe_refusal(&message.id)).flatten();
         message.id = facts.qualify(message.id).into_owned();
         let from = message.from.as_deref().unwrap_or_default().to_ascii_lowercase();
-        let is_my_name_unproven =
-            store.format.settings.me.contains(&from) && !store.is_in_sent(&facts);
+        let is_my_name_unproven = store.format.settings.me.contains(&from) && !in_sent;
         Ok(Record { message, claim: mail.claim, note, is_my_name_unproven, ..Record::default() })
     }
 

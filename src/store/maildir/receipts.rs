@@ -69,9 +69,8 @@ impl MaildirStore {
     }
 
     /// Returns the sentence about a mail of mine that the program refused, if it did.
-    pub(super) fn describe_refusal(&self, id: &str, source: u32) -> Option<String> {
-        let is_mine = self.format.file_role(&self.table.read(), source) == MailFolderRole::Sent;
-        let refused = self.format.refused.find(id).filter(|_| is_mine)?;
+    pub(super) fn describe_refusal(&self, id: &str) -> Option<String> {
+        let refused = self.format.refused.find(id)?;
         Some(format!(
             "{} does not get it, because it was refused for good: {}\n{NOT_TRIED_AGAIN}",
             refused.to.join(", "),

@@ -264,6 +264,19 @@ fn the_program_reads_a_whole_file() {
     assert!(store.format.refused.find(&prepared.id).unwrap().why.contains("xxx"));
 }
 
+/// S1324: a mail that also went to me has its note in either place.
+#[test]
+fn a_refused_mail_to_me_has_its_note() {
+    let place = Place::new();
+    let store = with_program(&place, "cat >/dev/null; echo 'no such user' >&2; exit 67");
+    let to_both = draft(&["anna@example.org", "eve@x.example"], "x");
+    append(&store, &prepare(&store, &to_both, None).unwrap()).unwrap();
+    assert_eq!(place.names("box/new").len(), 1);
+    let book = Book::scanned(&store);
+    let note = store.read_record(&only(&book).at).unwrap().note.unwrap();
+    assert!(note.contains("eve@x.example") && note.contains("no such user"), "{note}");
+}
+
 #[test]
 fn mail_is_not_delivered_again_while_the_program_says_to_try_later() {
     let place = Place::new();
