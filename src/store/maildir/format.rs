@@ -83,7 +83,7 @@ impl MaildirFacts {
 
     /// Returns true if two files hold the same message.
     fn is_same(&self, other: &Self) -> bool {
-        (self.key, self.digest) == (other.key, other.digest)
+        self.digest == other.digest
     }
 
     /// Returns the files that hold this message and are there.

@@ -106,10 +106,11 @@ pub fn parse_mail(
     let marks = ["X-Msgfs-Key", "X-Msgfs-Signature"].map(|name| first_text(&mail, name));
     let mut digest = Sha256::new_with_prefix(&canonical);
     marks.iter().flatten().for_each(|mark| digest.update(format!("\0{}", without_blanks(mark))));
+    let digest: [u8; 32] = digest.finalize().into();
     let seconds = date.or_else(|| received_seconds(&mail)).map(Timestamp::from_secs);
     let time = seconds.unwrap_or_else(|| file_time(name, modified));
     let time = time.plus_millis(ms.filter(|_| is_signed).map_or(0, i64::from));
-    let id = written_id.unwrap_or_else(|| digest_id(raw));
+    let id = written_id.unwrap_or_else(|| digest_id(&digest));
     let own_thread = own_thread.filter(|thread| is_signed && !thread.is_empty());
     let parent = references.first().or(answered.as_ref()).filter(|_| own_thread.is_none());
     let parent = parent.filter(|parent| **parent != id).cloned();
@@ -131,7 +132,7 @@ pub fn parse_mail(
     Ok(MaildirMail {
         files: files.into_iter().map(|file| file.bytes.into_owned()).collect(),
         idempotency_key: first_text(&mail, "X-Msgfs-Idempotency").filter(|key| !key.is_empty()),
-        digest: digest.finalize().into(),
+        digest,
         message,
         references,
         parent,
@@ -148,13 +149,12 @@ pub fn signed_bytes(canonical: &str) -> Vec<u8> {
 
 /// Returns an id, or the digest of a long one.
 fn shorten_id(id: String) -> String {
-    if id.len() > ID_BYTES { digest_id(id.as_bytes()) } else { id }
+    if id.len() > ID_BYTES { digest_id(&Sha256::digest(id)) } else { id }
 }
 
-/// Returns the id of a mail that carries none.
-fn digest_id(raw: &[u8]) -> String {
-    let digest = encode_hex(&Sha256::digest(raw));
-    format!("sha256-{}", digest.get(..32).unwrap_or_default())
+/// Returns the id of a mail that carries none, or a long one. What carries a mail changes nothing of it.
+fn digest_id(digest: &[u8]) -> String {
+    format!("sha256-{}", encode_hex(digest.get(..16).unwrap_or_default()))
 }
 
 fn sorted(addresses: &[String]) -> Vec<String> {

@@ -315,6 +315,18 @@ fn copies_are_one_message_and_other_texts_are_others() {
     assert_eq!((record.message.id.as_str(), record.message.body.as_str()), (&*one.id, "same"));
 }
 
+/// S1325: copies of a mail without an id are one message, whatever the programs wrote that carried them.
+#[test]
+fn copies_without_an_id_are_one_message() {
+    let place = Place::new();
+    let text = "From: b@x\nDate: Fri, 24 Apr 2026 17:42:03 +0000\n\nhi\n";
+    place.put("new/1.a", text);
+    place.put("cur/2.a:2,S", &format!("Return-Path: <b@x>\nReceived: from a by b\n{text}"));
+    let book = Book::scanned(&place.store());
+    assert!(only(&book).id.starts_with("sha256-"), "{}", only(&book).id);
+    assert_eq!(only(&book).read, Some(true));
+}
+
 #[test]
 fn nobody_takes_the_plain_id_of_a_signed_mail() {
     let place = Place::new();
