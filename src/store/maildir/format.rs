@@ -1,10 +1,9 @@
 //! A Maildir as files of the engine ([`crate::store::engine::files`]).
 //!
 //! Other programs rename and move files all the time. A message is therefore its content: the id in the index carries
-//! the digest of the canonical form, unless a signature vouches for the plain id. A message that disappears is held for
+//! the digest of the canonical form. So nobody takes the id of another mail, whichever comes first. A message that disappears is held for
 //! a moment, because a program may be about to put it back under another name.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
 use std::io;
 use std::path::Path;
@@ -20,7 +19,7 @@ use super::send::SendmailRuns;
 use super::settings::{MaildirMarks, MaildirSettings};
 use super::{MaildirStore, check};
 use crate::mime::reading::{FILE_BYTES, MailLimitError};
-use crate::model::{Timestamp, qualify_id};
+use crate::model::Timestamp;
 use crate::store::digest::secure_hash64;
 use crate::store::engine::Format;
 use crate::store::engine::files::{
@@ -46,8 +45,6 @@ pub struct MaildirFacts {
     pub(super) digest: [u8; 32],
     /// The time of writing, in milliseconds since 1970.
     time: i64,
-    /// 1 if the id is shown without the digest.
-    is_plain: u64,
     /// The time at which the file went away, in milliseconds since 1970, while its message is held; 0 for all others.
     pub(super) gone_at: i64,
 }
@@ -81,21 +78,11 @@ impl MaildirFacts {
         }
     }
 
-    /// Returns true if two files hold the same message.
-    fn is_same(&self, other: &Self) -> bool {
-        self.digest == other.digest
-    }
-
     /// Returns the files that hold this message and are there.
     pub(super) fn find_copies(&self, table: &FileTable<Self>) -> Vec<u32> {
         let mut all = find_mails(table, self.key);
-        all.retain(|n| table.facts(*n).is_some_and(|other| other.is_same(self)));
+        all.retain(|n| table.facts(*n).is_some_and(|other| other.digest == self.digest));
         all
-    }
-
-    /// Returns the id under which the index knows the message.
-    pub(super) fn qualify<'a>(&self, id: impl Into<Cow<'a, str>>) -> Cow<'a, str> {
-        qualify_id(id, (self.is_plain == 0).then_some(&self.digest))
     }
 }
 
@@ -227,7 +214,7 @@ impl FileFormat for MaildirFormat {
         let mut message = mail.message;
         let in_sent = store.is_in_sent(&facts);
         let note = in_sent.then(|| store.describe_refusal(&message.id)).flatten();
-        message.id = facts.qualify(message.id).into_owned();
+        message.id = mail::index_id(message.id, &facts.digest);
         let from = message.from.as_deref().unwrap_or_default().to_ascii_lowercase();
         let is_my_name_unproven = store.format.settings.me.contains(&from) && !in_sent;
         Ok(Record { message, claim: mail.claim, note, is_my_name_unproven, ..Record::default() })
@@ -259,7 +246,8 @@ impl FileFormat for MaildirFormat {
         let reading = match read {
             Ok(mail) => {
                 let facts = MaildirFacts::of_mail(&mail);
-                let same = opened.file.message_facts().is_some_and(|old| old.is_same(&facts));
+                let same =
+                    opened.file.message_facts().is_some_and(|old| old.digest == facts.digest);
                 FileReading::message(Box::new((mail, facts)), same)
             }
             Err(why @ MailLimitError::Empty) => {
@@ -294,16 +282,7 @@ impl FileFormat for MaildirFormat {
         taken: PendingReport<'a, Self>,
     ) -> Option<FoundMessage<'a>> {
         let PendingReport { n, opened, message, .. } = taken;
-        let (mail, mut facts) = *message;
-        let known: Vec<MaildirFacts> = {
-            let others = pass.table.files_with_key(0, facts.key).into_iter();
-            others.filter_map(|m| pass.table.facts(m)).copied().collect()
-        };
-        // Nobody else's mail takes the plain id of one that is signed.
-        let before = known.iter().find(|other| other.is_same(&facts));
-        let is_free = !known.iter().any(|other| other.is_plain != 0);
-        facts.is_plain =
-            before.map_or(u64::from(mail.is_signed && is_free), |before| before.is_plain);
+        let (mail, facts) = *message;
         pass.table.update_row(n, |_, kept| *kept = facts);
         let copies = facts.find_copies(pass.table);
         let copies: Vec<(MailFolderRole, u32)> =
@@ -333,7 +312,7 @@ impl FileFormat for MaildirFormat {
             to: to.join(", ").into(),
             thread: shown.thread.unwrap_or_default().into(),
             parent: mail.parent.map(Into::into),
-            id: facts.qualify(shown.id),
+            id: mail::index_id(shown.id, &facts.digest).into(),
             time: shown.time,
             to_me,
             from_me,

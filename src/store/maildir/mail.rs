@@ -142,6 +142,11 @@ pub fn parse_mail(
     })
 }
 
+/// Returns the id under which the index knows a mail.
+pub(super) fn index_id(id: String, digest: &[u8; 32]) -> String {
+    model::qualify_id(id, Some(digest)).into_owned()
+}
+
 /// Returns the bytes that a signature covers.
 pub fn signed_bytes(canonical: &str) -> Vec<u8> {
     [SIGNED, canonical].concat().into_bytes()

@@ -87,7 +87,8 @@ impl MessageAppender for MaildirStore {
 
     fn preview_message(&self, prepared: &PreparedRecord) -> Option<Message> {
         let mail = mail::parse_mail(prepared.bytes.as_bytes(), "", Timestamp::now()).ok()?;
-        Some(Message { thread: Some(prepared.thread.clone()), ..mail.message })
+        let (id, thread) = (prepared.id.clone(), Some(prepared.thread.clone()));
+        Some(Message { id, thread, ..mail.message })
     }
 
     fn check_header(&self, draft: &Draft) -> Result<(), StoreError> {
@@ -150,7 +151,9 @@ impl MessageAppender for MaildirStore {
         if bytes.len() as u64 > MAX_BODY {
             return Err(StoreError::TooLarge("a mail has at most 16 MiB".into()));
         }
-        let thread = thread.clone();
+        let read = mail::parse_mail(bytes.as_bytes(), "", with.now);
+        let read = read.map_err(|why| StoreError::Invalid(why.to_string()))?;
+        let (id, thread) = (mail::index_id(id.clone(), &read.digest), thread.clone());
         let to = all.into_iter().collect::<Vec<_>>().join(", ");
         Ok(vec![PreparedRecord { to, id, thread, bytes, files: Vec::new() }])
     }
@@ -209,15 +212,15 @@ impl MaildirStore {
             return Ok(());
         };
         let io = |e| StoreError::io(self.dir(), e);
-        if self.format.refused.check(&prepared.id).map_err(io)? {
+        if self.format.refused.check(&mail.message.id).map_err(io)? {
             return Ok(());
         }
         let mut command = Command::new(program);
         command.args(["-i", "-f", self.me(), "--"]).args(&remote);
-        match self.format.runs.run(&prepared.id, bytes, command) {
+        match self.format.runs.run(&mail.message.id, bytes, command) {
             Err(StoreError::Refused(why)) => {
                 self.note_change(&self.dir().join(self.sent_folder()).join("cur").join(&name));
-                self.format.refused.note(&prepared.id, &remote, why).map_err(io)
+                self.format.refused.note(&mail.message.id, &remote, why).map_err(io)
             }
             done => done,
         }
