@@ -1,21 +1,14 @@
 //! Flags in the names of files (docs/formats/maildir.md, section 5). A file is renamed, never copied or written.
 
-use std::io;
-use std::path::Path;
-use std::thread;
-use std::time::Duration;
+use std::collections::BTreeMap;
 
 use super::MaildirStore;
-use super::format::{self, MaildirFacts, find_mails};
+use super::format::{self, MaildirFacts, MaildirFormat};
+use super::mail::MaildirMail;
 use super::names::{self, MailFolderRole};
-use crate::store::atomic_file::rename_new_between;
 use crate::store::digest::secure_hash64;
-use crate::store::engine::files::{FileTable, StoreFile, path_parts};
-use crate::store::{Location, Store as _, StoreError, StoreMarks, confined, fs};
-
-/// The number of attempts to set the flag of an answered mail, and the pause after each.
-const REPLIED_TRIES: usize = 8;
-const REPLIED_PAUSE: Duration = Duration::from_millis(5);
+use crate::store::engine::files::{FileFormat as _, FileTable, PlaceOutcome, StoreFile};
+use crate::store::{Location, StoreError, StoreMarks};
 
 impl StoreMarks for MaildirStore {
     /// Sets or clears the flag S of all files in my folders that hold a message. Returns true if none is left.
@@ -47,27 +40,35 @@ impl MaildirStore {
         numbers.into_iter().filter(mine).filter_map(|n| StoreFile::from_table(table, n)).collect()
     }
 
-    /// Notes on a mail that I answered it. A mail without the flag is no fault.
-    pub(super) fn mark_replied(&self, id: &str) {
-        // A read mark may be moving the file, and the table may not have it for that moment.
-        for _ in 0..REPLIED_TRIES {
-            let files = {
-                let table = self.table.read();
-                self.files_in_inbox(&table, find_mails(&table, secure_hash64(id.as_bytes())))
-            };
-            if !files.is_empty() && files.iter().all(|file| self.write_replied_flag(file)) {
-                return;
+    /// Notes on a mail that I answered it, and these addresses get the answer. If several mails have its id, it is one
+    /// that they wrote. A mail without the flag is no fault.
+    pub(super) fn mark_replied(&self, id: &str, to: &str) {
+        // A read mark may be moving the file, and the table may not have its new place yet.
+        let files = {
+            let table = self.table.read();
+            let all = table.files_with_key(0, secure_hash64(id.as_bytes()));
+            self.files_in_inbox(&table, all)
+        };
+        let lasting = |file: StoreFile<MaildirFacts>| {
+            (MaildirFormat::lasting_path(&file.folder, &file.name), file)
+        };
+        let files: BTreeMap<String, _> = files.into_iter().map(lasting).collect();
+        let mut digests: Vec<[u8; 32]> = files.values().map(|file| file.facts.digest).collect();
+        digests.dedup();
+        let is_from = |(mail, _): (MaildirMail, MaildirFacts)| {
+            let from = mail.message.from.unwrap_or_default().to_ascii_lowercase();
+            to.split(", ").any(|to| to == from)
+        };
+        for file in files.into_values() {
+            if digests.len() > 1 && !self.read_mail(file.n).is_ok_and(is_from) {
+                continue;
             }
-            thread::sleep(REPLIED_PAUSE);
+            let moved = || ["new", "cur"].iter().find_map(|leaf| self.find_sibling(&file, leaf));
+            let again = |e| moved().map_or(Err(e), |file| self.write_flag(&file, 'R', true));
+            if let Err(error) = self.write_flag(&file, 'R', true).or_else(again) {
+                tracing::debug!(id, %error, "an answered mail could not be marked");
+            }
         }
-        tracing::debug!(id, "an answered mail could not be marked");
-    }
-
-    /// Sets the flag R of a file, also if it has just moved. Returns true if it is done.
-    fn write_replied_flag(&self, file: &StoreFile<MaildirFacts>) -> bool {
-        let moved = || ["new", "cur"].iter().find_map(|leaf| self.find_sibling(file, leaf));
-        let again = |error| moved().map_or(Err(error), |file| self.write_flag(&file, 'R', true));
-        self.write_flag(file, 'R', true).or_else(again).is_ok()
     }
 
     /// Gives a file its name with or without a flag, in `cur/`. Returns false if no name can have it.
@@ -81,27 +82,13 @@ impl MaildirStore {
             return Ok(true);
         }
         let Some(name) = names::set_flag(&file.name, flag, on) else { return Ok(false) };
-        let cur = format::sibling(&file.folder, "cur");
-        let base = &self.properties.dir;
-        let rename = || {
-            let from = confined::open_dir(base, &path_parts(&file.folder))?;
-            let to = confined::open_dir(base, &path_parts(&cur))?;
-            rename_new_between((&from, Path::new(&file.name)), (&to, Path::new(&name)))?;
-            fs::sync_open_dir(&to)?;
-            if cur == file.folder { Ok(()) } else { fs::sync_open_dir(&from) }
-        };
-        let renamed = rename();
-        self.note_change(&base.join(file.path()));
-        self.note_change(&base.join(&cur).join(&name));
-        match renamed {
-            Ok(()) => Ok(true),
+        // A folder that is gone took its files along.
+        let from = self.open_folder(&file.folder).map_err(|_| StoreError::Moved)?;
+        let cur = self.open_folder(&format::sibling(&file.folder, "cur"))?;
+        match cur.move_as((&from, &file.name), &name)? {
+            PlaceOutcome::Done => Ok(true),
             // Another program was faster, or its copy has the name.
-            Err(e)
-                if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists) =>
-            {
-                Err(StoreError::Moved)
-            }
-            Err(e) => Err(StoreError::io(&base.join(file.path()), e)),
+            PlaceOutcome::NameTaken | PlaceOutcome::Gone => Err(StoreError::Moved),
         }
     }
 }

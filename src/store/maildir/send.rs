@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::compose::{NewMail, compose_mail};
-use super::format::find_mails;
+use super::format::{MaildirFacts, find_mails};
 use super::mail::{self, MaildirMail};
 use super::names::{self, SENT};
 use super::settings::MaildirMarks;
@@ -130,7 +130,8 @@ impl MessageAppender for MaildirStore {
         let host = me.rsplit_once('@').map_or("", |(_, host)| host);
         let id = format!("{random:016x}@{host}");
         let in_reply_to = draft.in_reply_to.as_deref().map(plain_id);
-        let references = in_reply_to.map_or_else(Vec::new, |id| self.collect_references(id));
+        let references =
+            in_reply_to.map_or_else(Vec::new, |id| self.collect_references(id, parent));
         let root = references.first().unwrap_or(&id);
         let thread = draft.thread.as_ref().or_else(|| parent?.thread.as_ref()).unwrap_or(root);
         let files: Result<Vec<_>, _> = draft.attachments.iter().map(read_attachment).collect();
@@ -205,7 +206,7 @@ impl MaildirStore {
         if let Some(id) = mail.message.in_reply_to.as_deref()
             && self.format.settings.marks == MaildirMarks::On
         {
-            self.mark_replied(id);
+            self.mark_replied(id, &prepared.to);
         }
         let Some(program) = self.format.settings.sendmail.as_ref().filter(|_| !remote.is_empty())
         else {
@@ -246,16 +247,21 @@ impl MaildirStore {
         )))
     }
 
-    /// Returns the ids of the mails before an answer to this one.
-    fn collect_references(&self, id: &str) -> Vec<String> {
-        let found = find_mails(&self.table.read(), secure_hash64(id.as_bytes()));
-        let mut ids = found.into_iter().find_map(|n| self.read_mail(n).ok()).map_or_else(
-            Vec::new,
-            |(mail, _)| match mail.references {
-                none if none.is_empty() => mail.message.in_reply_to.into_iter().collect(),
-                some => some,
-            },
-        );
+    /// Returns the ids of the mails before an answer to a mail of this id, which is the parent if that is known.
+    fn collect_references(&self, id: &str, parent: Option<&Message>) -> Vec<String> {
+        let mails = find_mails(&self.table.read(), secure_hash64(id.as_bytes())).into_iter();
+        let mut mails = mails.filter_map(|n| self.read_mail(n).ok());
+        let is_parent = |(mail, facts): &(MaildirMail, MaildirFacts)| {
+            let id = mail::index_id(mail.message.id.clone(), &facts.digest);
+            parent.is_some_and(|parent| parent.id == id)
+        };
+        let mut ids = mails.find(is_parent).map_or_else(Vec::new, |(mail, _)| {
+            if mail.references.is_empty() {
+                mail.message.in_reply_to.into_iter().collect()
+            } else {
+                mail.references
+            }
+        });
         ids.push(id.to_owned());
         let extra = ids.len().saturating_sub(MAX_REFERENCES);
         ids.drain(1..=extra);

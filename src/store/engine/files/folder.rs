@@ -156,16 +156,27 @@ impl<F: FileFormat> OpenFolder<'_, F> {
         self.finish_placement(name, file.publish(&self.dir))
     }
 
-    /// Moves a file here from another folder.
+    /// Moves a file here from another folder, under its name there.
     ///
     /// # Errors
     /// As the system gave it.
     pub fn move_from(&self, from: &Self, name: &str) -> Result<PlaceOutcome, StoreError> {
-        let path = Path::new(name);
-        let moved = rename_new_between((&from.dir, path), (&self.dir, path));
+        self.move_as((from, name), name)
+    }
+
+    /// Moves a file here from another folder, or this one, under a new name.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn move_as(
+        &self,
+        (from, old): (&Self, &str),
+        name: &str,
+    ) -> Result<PlaceOutcome, StoreError> {
+        let moved = rename_new_between((&from.dir, Path::new(old)), (&self.dir, Path::new(name)));
         let put = self.finish_placement(name, moved.and_then(|()| fs::sync_open_dir(&from.dir)))?;
         // Another process may have been faster, so both paths are examined.
-        from.files.note_change(&from.child_path(name));
+        from.files.note_change(&from.child_path(old));
         self.files.note_change(&self.child_path(name));
         Ok(put)
     }

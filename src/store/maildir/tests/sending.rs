@@ -133,6 +133,36 @@ fn an_answer_continues_the_thread_and_marks_the_mail() {
     }
 }
 
+/// S1327: an answer continues the mail that is answered, and marks it, also if a stranger's mail has its id.
+#[test]
+fn an_answer_is_to_one_of_the_mails_of_its_id() {
+    let place = Place::new();
+    let text = mail("m@x", "References: <a@x>\n", "x");
+    place.put(
+        "cur/0.h:2,",
+        &text.replace("<a@x>", "<evil@x>").replace("Bob@example", "Eve@example"),
+    );
+    place.put("cur/1.h:2,S", &text);
+    place.put("cur/2.h:2,", &format!("{text}-- \nlist\n"));
+    place.make("bob");
+    let local = [("bob@example.org".to_owned(), place.path("bob"))].into();
+    let store = place.store_with(MaildirSettings { local, ..MaildirSettings::default() });
+    let book = Book::scanned(&store);
+    let answered = book.messages.values().find(|kept| kept.read == Some(true)).unwrap();
+    let parent = store.read_record(&answered.at).unwrap().message;
+    let answer = Draft {
+        is_reply: true,
+        in_reply_to: Some("m@x".into()),
+        ..draft(&["bob@example.org"], "y")
+    };
+    let prepared = prepare(&store, &answer, Some(&parent)).unwrap();
+    assert_eq!(parse(&prepared.bytes).references, ["a@x", "m@x"]);
+    // A program moves the mail, and the table does not know it yet.
+    place.rename("cur/1.h:2,S", "cur/1.h:2,FS");
+    store.append_record(&prepared).unwrap();
+    assert_eq!(place.names("box/cur"), ["0.h:2,", "1.h:2,FRS", "2.h:2,R"]);
+}
+
 #[test]
 fn attachments_and_odd_texts_arrive_as_they_are() {
     let place = Place::new();
