@@ -11,10 +11,9 @@ use std::path::Path;
 use bytemuck::{Pod, Zeroable};
 use rustix::fs::FileType;
 
-use super::delivered::DeliveredMails;
 use super::mail::{self, MaildirMail};
 use super::names::{self, MailFolderRole};
-use super::refused::{RefusedMail, RefusedMails};
+use super::outcomes::{MailOutcome, MailOutcomes};
 use super::send::SendmailRuns;
 use super::settings::{MaildirMarks, MaildirSettings};
 use super::{MaildirStore, check};
@@ -101,20 +100,13 @@ pub struct MaildirFormat {
     pub(super) settings: MaildirSettings,
     /// The runs of the program that sends mail.
     pub(super) runs: SendmailRuns,
-    /// The mails that only some of their recipients have.
-    pub(super) delivered: DeliveredMails,
-    /// The mails that the program refused.
-    pub(super) refused: RefusedMails,
+    /// The mails that only some of their recipients have, or that the program refused.
+    pub(super) outcomes: MailOutcomes,
 }
 
 impl MaildirFormat {
     pub(super) fn new(settings: MaildirSettings) -> Self {
-        Self {
-            settings,
-            runs: SendmailRuns::default(),
-            delivered: DeliveredMails::default(),
-            refused: RefusedMails::default(),
-        }
+        Self { settings, runs: SendmailRuns::default(), outcomes: MailOutcomes::default() }
     }
 
     /// Returns the role of the mail folder in which a leaf lies.
@@ -166,9 +158,9 @@ impl Format<MaildirStore> for MaildirFormat {
     }
 
     fn remarks(store: &MaildirStore) -> Vec<String> {
-        let refused = store.format.refused.list_recent().into_iter();
-        let remark = |RefusedMail { to, why, .. }: RefusedMail| {
-            format!("a mail to {} was refused for good: {why}", to.join(", "))
+        let refused = store.format.outcomes.list_recent().into_iter();
+        let remark = |mail: MailOutcome| {
+            format!("a mail to {} was refused for good: {}", mail.recipients(), mail.why)
         };
         refused.map(remark).collect()
     }
@@ -302,7 +294,7 @@ impl FileFormat for MaildirFormat {
         let from_me = in_sent || self.settings.me.contains(&from);
         // Anybody can write my address into a mail.
         let is_my_name_unproven = from_me && !in_sent;
-        let has_note = in_sent && self.refused.find(&shown.id).is_some();
+        let has_note = in_sent && self.outcomes.find_refusal(&shown.id).is_some();
         let all = shown.to.iter().chain(&shown.cc).map(|to| to.to_ascii_lowercase());
         let mut seen = HashSet::new();
         let to: Vec<String> = all.filter(|address| seen.insert(address.clone())).collect();
@@ -331,13 +323,13 @@ impl FileFormat for MaildirFormat {
     }
 
     fn load_state(&self, dir: &Path) -> Result<(), StoreError> {
-        self.refused.keep_in(dir);
+        self.outcomes.keep_in(dir);
         Ok(())
     }
 
     /// Returns the mails that were refused after they were reported.
     fn messages_to_reread(&self, (): &(), table: &FileTable<MaildirFacts>) -> Vec<u32> {
-        let refused = self.refused.take_unreported().into_iter();
+        let refused = self.outcomes.take_unreported().into_iter();
         refused.flat_map(|id| find_mails(table, secure_hash64(id.as_bytes()))).collect()
     }
 

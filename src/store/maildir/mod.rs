@@ -2,18 +2,17 @@
 //!
 //! - [`mail`]: one mail. [`names`]: names of files, flags and folders. [`mod@format`]: a Maildir as files of the engine.
 //! - `settings`: the keys of the configuration. `mark`: flags. `compose`: the bytes of a new mail. `send`: its way.
-//!   `delivered`: who has a mail that others wait for. `refused`: what `sendmail` refused. `receipts`: proofs that a
-//!   mail was read. `check`: `msgfs check`.
+//!   `outcomes`: who has a mail that others wait for, and what `sendmail` refused. `receipts`: proofs that a mail was
+//!   read. `check`: `msgfs check`.
 
 mod check;
 mod compose;
-mod delivered;
 pub mod format;
 pub mod mail;
 mod mark;
 pub mod names;
+mod outcomes;
 mod receipts;
-mod refused;
 mod send;
 mod settings;
 
@@ -83,8 +82,7 @@ impl MaildirStore {
         };
         let format = MaildirFormat::new(settings);
         if let Some(dir) = &properties.state {
-            format.delivered.keep_in(dir);
-            format.refused.keep_in(dir);
+            format.outcomes.keep_in(dir);
         }
         Self::new(properties, format)
     }

@@ -60,7 +60,7 @@ impl MaildirStore {
     /// Returns the receipt for a recipient to whom the program sends mail. It ends with success only when it has taken
     /// the mail, and until then the mail waits, unless the program refused it.
     fn find_relay_receipt(&self, id: &str) -> Receipt {
-        if let Some(refused) = self.format.refused.find(plain_id(id)) {
+        if let Some(refused) = self.format.outcomes.find_refusal(plain_id(id)) {
             return Receipt::of_fault(DeliveryState::Refused, refused.why);
         }
         let taken =
@@ -70,10 +70,10 @@ impl MaildirStore {
 
     /// Returns the sentence about a mail of mine that the program refused, if it did.
     pub(super) fn describe_refusal(&self, id: &str) -> Option<String> {
-        let refused = self.format.refused.find(id)?;
+        let refused = self.format.outcomes.find_refusal(id)?;
         Some(format!(
             "{} does not get it, because it was refused for good: {}\n{NOT_TRIED_AGAIN}",
-            refused.to.join(", "),
+            refused.recipients(),
             refused.why
         ))
     }

@@ -166,14 +166,15 @@ impl MessageAppender for MaildirStore {
     /// Keeps a copy of a mail, and delivers it. The program that sends mail gets some time. Then the mail is busy. What
     /// the program refuses is done, too: only the copy stays.
     fn append_record(&self, prepared: &PreparedRecord) -> Result<(), StoreError> {
-        let delivered = &self.format.delivered;
-        let known = delivered.find(&prepared.id).map_err(|e| StoreError::io(self.dir(), e))?;
-        let mut having = known.clone();
-        let done = self.send_mail(prepared, &mut having);
-        match &done {
-            Ok(()) if !known.is_empty() => delivered.forget(&prepared.id),
-            Err(_) if having != known => delivered.note(&prepared.id, having),
-            _ => {}
+        let (outcomes, id) = (&self.format.outcomes, plain_id(&prepared.id));
+        let known = outcomes.find_served(id).map_err(|e| StoreError::io(self.dir(), e))?;
+        let mut served = known.clone();
+        let done = self.send_mail(prepared, &mut served);
+        if done.is_err()
+            && served != known
+            && let Err(error) = outcomes.note(id, served, String::new())
+        {
+            tracing::warn!(id, %error, "who has a mail was not saved");
         }
         done
     }
@@ -181,11 +182,11 @@ impl MessageAppender for MaildirStore {
 
 impl MaildirStore {
     /// Keeps a copy of a mail, delivers it to those of this machine who do not have it, and hands it to the program for
-    /// all others. Whoever has it then is added to `having`.
+    /// all others. Whoever has it then is added to `served`.
     fn send_mail(
         &self,
         prepared: &PreparedRecord,
-        having: &mut BTreeSet<String>,
+        served: &mut BTreeSet<String>,
     ) -> Result<(), StoreError> {
         let bytes = prepared.bytes.as_bytes();
         let mail = mail::parse_mail(bytes, "", Timestamp::now());
@@ -195,10 +196,10 @@ impl MaildirStore {
         let mut remote = Vec::new();
         for address in prepared.to.split(", ") {
             match self.find_route(address)? {
-                Some(_) if having.contains(address) => {}
+                Some(_) if served.contains(address) => {}
                 Some(dir) => {
                     self.deliver(dir, &name, bytes, was_begun)?;
-                    having.insert(address.to_owned());
+                    served.insert(address.to_owned());
                 }
                 None => remote.push(address),
             }
@@ -212,16 +213,17 @@ impl MaildirStore {
         else {
             return Ok(());
         };
-        let io = |e| StoreError::io(self.dir(), e);
-        if self.format.refused.check(&mail.message.id).map_err(io)? {
+        let (outcomes, id) = (&self.format.outcomes, &mail.message.id);
+        if outcomes.find_refusal(id).is_some() {
             return Ok(());
         }
         let mut command = Command::new(program);
         command.args(["-i", "-f", self.me(), "--"]).args(&remote);
-        match self.format.runs.run(&mail.message.id, bytes, command) {
+        match self.format.runs.run(id, bytes, command) {
             Err(StoreError::Refused(why)) => {
                 self.note_change(&self.dir().join(self.sent_folder()).join("cur").join(&name));
-                self.format.refused.note(&mail.message.id, &remote, why).map_err(io)
+                let to = remote.into_iter().map(str::to_owned).collect();
+                outcomes.note(id, to, why).map_err(|e| StoreError::io(self.dir(), e))
             }
             done => done,
         }
