@@ -6,35 +6,21 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use super::mail;
 use crate::mime::compose::{compose_content, encode_header_text, format_address_list};
 use crate::mime::reading::MailLimitError;
-use crate::model::{Draft, Timestamp};
+use crate::model::{Draft, Message};
 use crate::store::Signer;
 
 /// The length of a piece of a signature. Programs that save a mail encode longer words.
 const PIECE: usize = 44;
 
-/// A mail to compose, besides its draft.
-pub(super) struct NewMail<'a> {
-    pub from: &'a str,
-    pub to: &'a [String],
-    pub cc: &'a [String],
-    pub now: Timestamp,
-    pub subject: &'a str,
-    pub id: &'a str,
-    pub in_reply_to: Option<&'a str>,
-    /// The ids of the mails before it, the first one first.
-    pub references: &'a [String],
-    /// The thread, where the ids do not give it.
-    pub thread: Option<&'a str>,
-    /// The names and contents of its attachments.
-    pub files: &'a [(String, Vec<u8>)],
-}
-
-/// Composes a signed mail.
+/// Composes a signed mail with the header of a message, the ids of the mails before it, the first one first, and the names
+/// and contents of its attachments. It names its thread if the ids do not give it.
 ///
 /// # Errors
 /// If nobody could read it.
 pub(super) fn compose_mail(
-    new: &NewMail<'_>,
+    new: &Message,
+    references: &[String],
+    files: &[(String, Vec<u8>)],
     draft: &Draft,
     signer: &dyn Signer,
 ) -> Result<String, MailLimitError> {
@@ -44,25 +30,25 @@ pub(super) fn compose_mail(
             head.extend([key, ": ", value, "\n"]);
         }
     };
-    put("From", new.from);
-    put("To", &format_address_list(new.to));
-    put("Cc", &format_address_list(new.cc));
-    put("Date", &new.now.rfc2822());
-    put("Subject", &encode_header_text(new.subject));
-    put("Message-ID", &format!("<{}>", new.id));
-    let ids = |ids: &[String]| ids.iter().map(|id| format!("<{id}>")).collect::<Vec<_>>();
-    put("In-Reply-To", &new.in_reply_to.map(|id| format!("<{id}>")).unwrap_or_default());
-    put("References", &ids(new.references).join("\n "));
-    put("X-Msgfs-Ms", &new.now.millis().rem_euclid(1000).to_string());
-    put("X-Msgfs-Thread", &new.thread.map(encode_header_text).unwrap_or_default());
-    let key = draft.idempotency_key.as_deref().map(encode_header_text);
-    put("X-Msgfs-Idempotency", &key.unwrap_or_default());
+    let text = |text: &Option<String>| encode_header_text(text.as_deref().unwrap_or_default());
+    let in_brackets = |id: &String| format!("<{id}>");
+    put("From", new.from.as_deref().unwrap_or_default());
+    put("To", &format_address_list(&new.to));
+    put("Cc", &format_address_list(&new.cc));
+    put("Date", &new.time.rfc2822());
+    put("Subject", &text(&new.subject));
+    put("Message-ID", &in_brackets(&new.id));
+    put("In-Reply-To", &new.in_reply_to.as_ref().map(in_brackets).unwrap_or_default());
+    put("References", &references.iter().map(in_brackets).collect::<Vec<_>>().join("\n "));
+    put("X-Msgfs-Ms", &new.time.millis().rem_euclid(1000).to_string());
+    put("X-Msgfs-Thread", &text(&new.thread));
+    put("X-Msgfs-Idempotency", &text(&draft.idempotency_key));
     put("Auto-Submitted", "auto-generated");
     put("MIME-Version", "1.0");
     let boundary = format!("=_msgfs_{}", new.id.split('@').next().unwrap_or_default());
-    let rest = compose_content(&draft.body, new.files, &boundary);
+    let rest = compose_content(&draft.body, files, &boundary);
     let unsigned = format!("{head}{rest}").replace("\r\n", "\n");
-    let canonical = mail::parse_mail(unsigned.as_bytes(), "", new.now)?.canonical;
+    let canonical = mail::parse_mail(unsigned.as_bytes(), "", new.time)?.canonical;
     let signature = BASE64.encode(signer.sign(&mail::signed_bytes(&canonical)));
     let (first, second) = signature.split_at(PIECE);
     let key = signer.public_key().to_base64();

@@ -1,28 +1,21 @@
 //! The proofs that a mail of mine has arrived: the file in the recipient's Maildir on this machine, with its flags.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::FileType;
 
 use super::MaildirStore;
 use super::names::{self, MailFolderRole};
-use crate::model::{DeliveryState, Timestamp, plain_id};
-use crate::store::engine::files;
+use crate::model::{DeliveryState, plain_id};
+use crate::store::engine::files::{list_names, path_parts};
 use crate::store::{NOT_TRIED_AGAIN, Receipt, SentMessage, Store as _, StoreDirectory, confined};
 
 /// The number of files up to which a Maildir is looked through. A look would take too long with more.
 const FILES: usize = 200_000;
 
 /// The files of a Maildir: by the part of a name that every program keeps, the path of the leaf and the whole name.
-type MailboxFiles = HashMap<String, (Vec<String>, String)>;
-
-/// The Maildir of a recipient. Its own folders are listed only if a mail is not in the Maildir itself.
-struct RecipientMailbox<'a> {
-    dir: &'a Path,
-    files: MailboxFiles,
-    in_folders: Option<MailboxFiles>,
-}
+type MailboxFiles = HashMap<String, (String, String)>;
 
 impl StoreDirectory for MaildirStore {
     fn provable_states(&self, to: &str) -> Vec<DeliveryState> {
@@ -34,16 +27,17 @@ impl StoreDirectory for MaildirStore {
     }
 
     fn find_receipts(&self, sent: &[SentMessage<'_>]) -> Vec<Receipt> {
-        let mut mailboxes: HashMap<PathBuf, RecipientMailbox<'_>> = HashMap::new();
+        let mut mailboxes: HashMap<&Path, MailboxFiles> = HashMap::new();
         let receipt = |one: &SentMessage<'_>| {
             let Some(dir) = self.find_mailbox_of(one.to) else {
                 return self.find_relay_receipt(one.id);
             };
-            let mailbox = mailboxes
-                .entry(dir.to_owned())
-                .or_insert_with(|| RecipientMailbox::list(dir, self));
+            // The copy among my own sent mail proves nothing of a mail to me.
+            let with_folders = dir != self.dir();
+            let files = mailboxes.entry(dir).or_insert_with(|| list_mailbox(dir, with_folders));
             let own = self.list_own_names(one.at.source);
-            mailbox.find_receipt(&own).unwrap_or_default()
+            let found = own.iter().find_map(|name| files.get(name));
+            found.map_or_else(Receipt::default, |(leaf, name)| find_receipt(dir, leaf, name))
         };
         sent.iter().map(receipt).collect()
     }
@@ -88,66 +82,38 @@ impl MaildirStore {
     }
 }
 
-impl<'a> RecipientMailbox<'a> {
-    fn list(dir: &'a Path, store: &MaildirStore) -> Self {
-        let mut files = MailboxFiles::new();
-        list_leaves(dir, &[], &mut files);
-        // The copy among my own sent mail proves nothing of a mail to me.
-        let in_folders = (dir == store.dir()).then(MailboxFiles::new);
-        Self { dir, files, in_folders }
+/// Returns the proof that a file in a leaf of a Maildir is.
+fn find_receipt(dir: &Path, leaf: &str, name: &str) -> Receipt {
+    if names::has_flag(name, 'S') {
+        // A flag has no time.
+        return Receipt::of_state(DeliveryState::Read, None);
     }
+    let open = confined::open_dir(dir, &path_parts(leaf));
+    let stat = open.and_then(|open| confined::stat(&open, name)).ok();
+    Receipt::of_state(DeliveryState::Delivered, stat.map(|(_, stamp)| stamp.modified()))
+}
 
-    /// Returns the proof about the mail that was delivered under one of these names. A program may have set its flags
-    /// where it lay, or moved it to another folder of the Maildir.
-    fn find_receipt(&mut self, own: &[String]) -> Option<Receipt> {
-        let here = own.iter().find_map(|name| self.files.get(name));
-        let (leaf, name) = if let Some(found) = here {
-            found
-        } else {
-            let folders = self.in_folders.get_or_insert_with(|| list_folders(self.dir));
-            own.iter().find_map(|name| folders.get(name))?
+/// Lists the files of a Maildir, and those of the folders beside its `new/`, where programs move them. A folder that
+/// cannot be read has none.
+fn list_mailbox(dir: &Path, with_folders: bool) -> MailboxFiles {
+    let list = |path: &str, is_wanted: fn(FileType) -> bool| {
+        let listed = confined::open_dir(dir, &path_parts(path)).and_then(|open| list_names(&open));
+        let wanted = move |(name, kind): (Result<String, _>, FileType)| {
+            name.ok().filter(|_| is_wanted(kind))
         };
-        Some(if names::has_flag(name, 'S') {
-            // A flag has no time.
-            Receipt::of_state(DeliveryState::Read, None)
-        } else {
-            let time = modified_time(self.dir, leaf, name);
-            Receipt::of_state(DeliveryState::Delivered, time)
-        })
-    }
-}
-
-/// Lists the files of the folders of a Maildir that lie beside its `new/`.
-fn list_folders(dir: &Path) -> MailboxFiles {
+        listed.unwrap_or_default().into_iter().filter_map(wanted)
+    };
+    let folders = list("", |kind| kind == FileType::Directory);
+    let folders = folders.filter(|name| with_folders && names::folder_name(&[name]).is_some());
     let mut all = MailboxFiles::new();
-    let listed = confined::open_dir(dir, &[]).and_then(|open| files::list_names(&open));
-    for (name, kind) in listed.unwrap_or_default() {
-        if let (Ok(name), true) = (name, kind == FileType::Directory)
-            && names::folder_name(&[&name]).is_some()
-        {
-            list_leaves(dir, &[&name], &mut all);
-        }
-    }
-    all
-}
-
-/// Lists the files of one folder of a Maildir. One that cannot be read has none.
-fn list_leaves(dir: &Path, folder: &[&str], all: &mut MailboxFiles) {
-    for leaf in ["new", "cur"] {
-        let path = [folder, &[leaf]].concat();
-        let listed = confined::open_dir(dir, &path).and_then(|open| files::list_names(&open));
-        for (name, kind) in listed.unwrap_or_default() {
-            let is_file = matches!(kind, FileType::RegularFile | FileType::Unknown);
-            if let (Ok(name), true) = (name, is_file && all.len() < FILES) {
-                let path = path.iter().map(|part| (*part).to_owned()).collect();
-                all.insert(names::delivery_part(&name).to_owned(), (path, name));
+    for folder in std::iter::once(String::new()).chain(folders) {
+        for leaf in ["new", "cur"].map(|leaf| format!("{folder}/{leaf}")) {
+            let is_file = |kind| matches!(kind, FileType::RegularFile | FileType::Unknown);
+            for name in list(&leaf, is_file).take(FILES - all.len()) {
+                let part = names::delivery_part(&name).to_owned();
+                all.entry(part).or_insert_with(|| (leaf.clone(), name));
             }
         }
     }
-}
-
-fn modified_time(dir: &Path, leaf: &[String], name: &str) -> Option<Timestamp> {
-    let leaf: Vec<&str> = leaf.iter().map(String::as_str).collect();
-    let open = confined::open_dir(dir, &leaf).ok()?;
-    confined::stat(&open, name).ok().map(|(_, stamp)| stamp.modified())
+    all
 }

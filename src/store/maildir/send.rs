@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use super::compose::{NewMail, compose_mail};
+use super::compose::compose_mail;
 use super::format::{MaildirFacts, find_mails};
 use super::mail::{self, MaildirMail};
 use super::names::{self, SENT};
@@ -30,6 +30,7 @@ use crate::model::{
 };
 use crate::store::atomic_file::FileSlot;
 use crate::store::digest::secure_hash64;
+use crate::store::engine::files::list_names;
 use crate::store::{
     AddressFit, MessageAppender, PrepareContext, PreparedRecord, Store as _, StoreError, confined,
     fs, refuse_headers,
@@ -124,30 +125,28 @@ impl MessageAppender for MaildirStore {
             let subject = reply_subject(parent.subject.as_deref().unwrap_or_default());
             subject.unwrap_or_else(|| "Re:".to_owned())
         };
-        let subject = draft.subject.clone().or_else(|| parent.map(answered)).unwrap_or_default();
         let random = getrandom::u64();
         let random = random.map_err(|e| StoreError::io(self.dir(), io::Error::other(e)))?;
         let host = me.rsplit_once('@').map_or("", |(_, host)| host);
         let id = format!("{random:016x}@{host}");
-        let in_reply_to = draft.in_reply_to.as_deref().map(plain_id);
+        let in_reply_to = draft.in_reply_to.as_deref().map(|id| plain_id(id).to_owned());
         let references =
-            in_reply_to.map_or_else(Vec::new, |id| self.collect_references(id, parent));
+            in_reply_to.as_ref().map_or_else(Vec::new, |id| self.collect_references(id, parent));
         let root = references.first().unwrap_or(&id);
         let thread = draft.thread.as_ref().or_else(|| parent?.thread.as_ref()).unwrap_or(root);
         let files: Result<Vec<_>, _> = draft.attachments.iter().map(read_attachment).collect();
-        let new = NewMail {
-            from: me,
-            to: &to,
-            cc: &cc,
-            now: with.now,
-            subject: &subject,
-            id: &id,
+        let new = Message {
+            from: Some(me.clone()),
+            to: to.clone(),
+            cc: cc.clone(),
+            time: with.now,
+            subject: draft.subject.clone().or_else(|| parent.map(answered)),
+            id: id.clone(),
             in_reply_to,
-            references: &references,
-            thread: Some(thread.as_str()).filter(|thread| *thread != root),
-            files: &files?,
+            thread: Some(thread.clone()).filter(|thread| thread != root),
+            ..Message::default()
         };
-        let bytes = compose_mail(&new, draft, with.signer);
+        let bytes = compose_mail(&new, &references, &files?, draft, with.signer);
         let bytes = bytes.map_err(|why| StoreError::Invalid(why.to_string()))?;
         if bytes.len() as u64 > MAX_BODY {
             return Err(StoreError::TooLarge("a mail has at most 16 MiB".into()));
@@ -328,10 +327,11 @@ impl MaildirStore {
         was_begun: bool,
     ) -> Result<(), StoreError> {
         let [tmp, new, cur] = self.open_maildir(dir)?;
+        let is_it = |there: &Result<String, String>| {
+            there.as_ref().is_ok_and(|there| names::delivery_part(there) == name)
+        };
         let holds = |leaf: &OwnedFd| -> io::Result<bool> {
-            let names = crate::store::engine::files::list_names(leaf)?;
-            let mut names = names.into_iter().filter_map(|(name, _)| name.ok());
-            Ok(names.any(|there| names::delivery_part(&there) == name))
+            Ok(list_names(leaf)?.iter().any(|(there, _)| is_it(there)))
         };
         let put = || {
             if was_begun && (holds(&new)? || holds(&cur)?) {
