@@ -18,7 +18,7 @@ use super::send::SendmailRuns;
 use super::settings::{MaildirMarks, MaildirSettings};
 use super::{MaildirStore, check};
 use crate::mime::reading::{FILE_BYTES, MailLimitError};
-use crate::model::Timestamp;
+use crate::model::{Message, Timestamp};
 use crate::store::digest::secure_hash64;
 use crate::store::engine::Format;
 use crate::store::engine::files::{
@@ -67,14 +67,9 @@ impl FileFacts for MaildirFacts {
 }
 
 impl MaildirFacts {
-    fn of_mail(mail: &MaildirMail) -> Self {
-        let shown = &mail.message;
-        Self {
-            key: secure_hash64(shown.id.as_bytes()),
-            digest: mail.digest,
-            time: shown.time.millis(),
-            ..Self::default()
-        }
+    pub(super) fn new(shown: &Message, digest: [u8; 32]) -> Self {
+        let (key, time) = (secure_hash64(shown.id.as_bytes()), shown.time.millis());
+        Self { key, digest, time, gone_at: 0 }
     }
 
     /// Returns the files that hold this message and are there.
@@ -118,6 +113,19 @@ impl MaildirFormat {
     /// Returns the role of the mail folder of a file in the table.
     pub(super) fn file_role(&self, table: &FileTable<MaildirFacts>, n: u32) -> MailFolderRole {
         self.leaf_role(&files::path_parts(table.folder(n)))
+    }
+
+    /// Returns the files that hold a message, with the roles of their folders, those for me first. It is reported from
+    /// the first one.
+    pub(super) fn list_copies(
+        &self,
+        table: &FileTable<MaildirFacts>,
+        facts: &MaildirFacts,
+    ) -> Vec<(MailFolderRole, u32)> {
+        let copies = facts.find_copies(table).into_iter();
+        let mut copies: Vec<_> = copies.map(|n| (self.file_role(table, n), n)).collect();
+        copies.sort_unstable();
+        copies
     }
 }
 
@@ -172,7 +180,7 @@ impl Format<MaildirStore> for MaildirFormat {
 
 impl FileFormat for MaildirFormat {
     type Facts = MaildirFacts;
-    type Message<'a> = Box<(MaildirMail, MaildirFacts)>;
+    type Message<'a> = Box<MaildirMail>;
     type Context = ();
 
     const TAG: [u8; 8] = *b"maildi03";
@@ -202,14 +210,13 @@ impl FileFormat for MaildirFormat {
     }
 
     fn read_record(store: &MaildirStore, at: &Location) -> Result<Record, StoreError> {
-        let (mail, facts) = store.read_mail(at.source)?;
-        let mut message = mail.message;
+        let MaildirMail { mut message, facts, claim, .. } = store.read_mail(at.source)?;
         let in_sent = store.is_in_sent(&facts);
         let note = in_sent.then(|| store.describe_refusal(&message.id)).flatten();
         message.id = mail::index_id(message.id, &facts.digest);
         let from = message.from.as_deref().unwrap_or_default().to_ascii_lowercase();
         let is_my_name_unproven = store.format.settings.me.contains(&from) && !in_sent;
-        Ok(Record { message, claim: mail.claim, note, is_my_name_unproven, ..Record::default() })
+        Ok(Record { message, claim, note, is_my_name_unproven, ..Record::default() })
     }
 
     fn check_files(
@@ -237,10 +244,9 @@ impl FileFormat for MaildirFormat {
         let read = mail::parse_mail(opened.bytes, &opened.file.name, opened.stamp.modified());
         let reading = match read {
             Ok(mail) => {
-                let facts = MaildirFacts::of_mail(&mail);
-                let same =
-                    opened.file.message_facts().is_some_and(|old| old.digest == facts.digest);
-                FileReading::message(Box::new((mail, facts)), same)
+                let is_it = |old: &MaildirFacts| old.digest == mail.facts.digest;
+                let same = opened.file.message_facts().is_some_and(is_it);
+                FileReading::message(Box::new(mail), same)
             }
             Err(why @ MailLimitError::Empty) => {
                 return Ok(FileReading::incomplete(why.to_string()));
@@ -253,7 +259,7 @@ impl FileFormat for MaildirFormat {
     }
 
     fn message_facts<'m>(message: &'m Self::Message<'_>) -> &'m MaildirFacts {
-        &message.1
+        &message.facts
     }
 
     /// Returns the mail folder and the part of the name that stays when programs move the file and change its flags.
@@ -263,8 +269,8 @@ impl FileFormat for MaildirFormat {
 
     fn report_source(store: &MaildirStore, n: u32) -> u32 {
         let table = store.table.read();
-        let copies = table.facts(n).map_or_else(Vec::new, |facts| facts.find_copies(&table));
-        copies.into_iter().min_by_key(|n| (store.format.file_role(&table, *n), *n)).unwrap_or(n)
+        let copies = table.facts(n).map(|facts| store.format.list_copies(&table, facts));
+        copies.unwrap_or_default().first().map_or(n, |(_, first)| *first)
     }
 
     fn accept_message<'a>(
@@ -273,15 +279,11 @@ impl FileFormat for MaildirFormat {
         pass: &mut ScanPass<'_, Self>,
         taken: PendingReport<'a, Self>,
     ) -> Option<FoundMessage<'a>> {
-        let PendingReport { n, opened, message, .. } = taken;
-        let (mail, facts) = *message;
-        pass.table.update_row(n, |_, kept| *kept = facts);
-        let copies = facts.find_copies(pass.table);
-        let copies: Vec<(MailFolderRole, u32)> =
-            copies.into_iter().map(|n| (self.file_role(pass.table, n), n)).collect();
-        let first = copies.iter().min().map_or(n, |(_, first)| *first);
-        if first != n {
-            pass.queue_files([first]);
+        let PendingReport { n, opened, message: mail, .. } = taken;
+        pass.table.update_row(n, |_, kept| *kept = mail.facts);
+        let copies = self.list_copies(pass.table, &mail.facts);
+        if let Some((_, first)) = copies.first().filter(|(_, first)| *first != n) {
+            pass.queue_files([*first]);
             return None;
         }
         let inbox = || copies.iter().filter(|(role, _)| *role == MailFolderRole::Inbox);
@@ -304,7 +306,7 @@ impl FileFormat for MaildirFormat {
             to: to.join(", ").into(),
             thread: shown.thread.unwrap_or_default().into(),
             parent: mail.parent.map(Into::into),
-            id: mail::index_id(shown.id, &facts.digest).into(),
+            id: mail::index_id(shown.id, &mail.facts.digest).into(),
             time: shown.time,
             to_me,
             from_me,
@@ -336,8 +338,7 @@ impl FileFormat for MaildirFormat {
     /// Queues other files that hold the same message, so that they are reported in its place.
     fn forget_message(&self, pass: &mut ScanPass<'_, Self>, n: u32) {
         let Some(facts) = pass.table.facts(n).copied() else { return };
-        let copies = facts.find_copies(pass.table);
-        pass.queue_files(copies.into_iter().filter(|copy| *copy != n));
+        pass.queue_files(facts.find_copies(pass.table));
     }
 
     /// Holds the messages of files that are gone, and lets go of those that were held long enough. The change of a
@@ -352,20 +353,19 @@ impl FileFormat for MaildirFormat {
             let changed = changed_time(&base.join(table.folder(*n)), now);
             table.update_row(*n, |_, facts| facts.gone_at = changed);
         }
-        let is_held = |facts: &MaildirFacts| facts.gone_at > now - HOLD_MS;
         let gone = table.iter_all().filter(|(_, _, facts)| facts.gone_at != 0);
-        let (held, over): (Vec<_>, Vec<_>) =
-            gone.map(|(n, _, facts)| (n, *facts)).partition(|(_, facts)| is_held(facts));
+        let (held, over): (Vec<u32>, Vec<u32>) = gone
+            .map(|(n, ..)| n)
+            .partition(|n| table.facts(*n).is_some_and(|facts| facts.gone_at > now - HOLD_MS));
         if !held.is_empty() {
             // Another scan must follow by itself.
             done.files.health.read_fault.set();
         }
-        if lost.iter().any(|n| table.facts(*n).is_some_and(is_held)) {
+        if lost.iter().any(|n| held.binary_search(n).is_ok()) {
             // A pass that keeps what was reported lets nothing go.
             done.reports.keep_reported();
             return Vec::new();
         }
-        let over: Vec<u32> = over.into_iter().map(|(n, _)| n).collect();
         over.iter().for_each(|n| table.update_row(*n, |_, facts| facts.gone_at = 0));
         drop(table);
         done.reports.begin_rescan(over);

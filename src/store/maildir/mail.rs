@@ -3,10 +3,10 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use mail_parser::Message;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use super::format::MaildirFacts;
 use super::names;
 use crate::mime::attachments::{MailAttachment, list_attachments};
 use crate::mime::reading::{
@@ -45,8 +45,8 @@ pub struct MaildirMail {
     pub is_signed: bool,
     /// The canonical form.
     pub canonical: String,
-    /// The digest of the canonical form and the signature.
-    pub digest: [u8; 32],
+    /// The facts about it that the table keeps.
+    pub facts: MaildirFacts,
     /// The idempotency key that it carries.
     pub idempotency_key: Option<String>,
 }
@@ -98,14 +98,15 @@ pub fn parse_mail(
     let is_absent = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
     canonical.as_object_mut().into_iter().for_each(|all| all.retain(|_, value| !is_absent(value)));
     let canonical = canonical.to_string();
-    let claim = parse_claim(&mail, &canonical);
+    let blankless = |name| first_text(&mail, name).map(|text| text.split_whitespace().collect());
+    let [key, signature]: [Option<String>; 2] = ["X-Msgfs-Key", "X-Msgfs-Signature"].map(blankless);
+    let claim = parse_claim(key.as_ref(), signature.as_ref(), &canonical);
     let is_signed = claim.as_ref().is_some_and(|claim| {
         matches!(claim, SignatureClaim::Signed { key: Some(_), .. })
             && find_claim_fault(claim).is_none()
     });
-    let marks = ["X-Msgfs-Key", "X-Msgfs-Signature"].map(|name| first_text(&mail, name));
     let mut digest = Sha256::new_with_prefix(&canonical);
-    marks.iter().flatten().for_each(|mark| digest.update(format!("\0{}", without_blanks(mark))));
+    [key, signature].iter().flatten().for_each(|mark| digest.update(format!("\0{mark}")));
     let digest: [u8; 32] = digest.finalize().into();
     let seconds = date.or_else(|| received_seconds(&mail)).map(Timestamp::from_secs);
     let time = seconds.unwrap_or_else(|| file_time(name, modified));
@@ -132,7 +133,7 @@ pub fn parse_mail(
     Ok(MaildirMail {
         files: files.into_iter().map(|file| file.bytes.into_owned()).collect(),
         idempotency_key: first_text(&mail, "X-Msgfs-Idempotency").filter(|key| !key.is_empty()),
-        digest,
+        facts: MaildirFacts::new(&message, digest),
         message,
         references,
         parent,
@@ -169,10 +170,6 @@ fn sorted(addresses: &[String]) -> Vec<String> {
     all
 }
 
-fn without_blanks(text: &str) -> String {
-    text.split_whitespace().collect()
-}
-
 fn join_blanks(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -184,24 +181,20 @@ fn file_time(name: &str, modified: Timestamp) -> Timestamp {
     told.map_or(Timestamp::from_secs(modified.secs()), Timestamp::from_secs)
 }
 
-/// Returns the signature of a mail.
-fn parse_claim(mail: &Message<'_>, canonical: &str) -> Option<SignatureClaim> {
-    let bytes = |name: &str| {
-        let text = without_blanks(&first_text(mail, name)?);
-        Some(BASE64.decode(text).unwrap_or_default())
+/// Returns the signature of a mail, if it has one, with the key that it names.
+fn parse_claim(
+    key: Option<&String>,
+    signature: Option<&String>,
+    canonical: &str,
+) -> Option<SignatureClaim> {
+    let malformed = |what: &str| Some(SignatureClaim::Malformed(format!("{what} in base64")));
+    let Ok(signature) = BASE64.decode(signature?).unwrap_or_default().try_into() else {
+        return malformed("X-Msgfs-Signature is not 64 bytes");
     };
-    let Ok(signature) = bytes("X-Msgfs-Signature")?.try_into() else {
-        return Some(SignatureClaim::Malformed(
-            "X-Msgfs-Signature is not 64 bytes in base64".into(),
-        ));
-    };
-    let key = match bytes("X-Msgfs-Key").map(TryInto::try_into) {
-        None => None,
-        Some(Ok(key)) => Some(PublicKey(key)),
-        Some(Err(_)) => {
-            return Some(SignatureClaim::Malformed("X-Msgfs-Key is not 32 bytes in base64".into()));
-        }
-    };
+    let known = key.and_then(|key| PublicKey::from_base64(key));
+    if known.is_none() && key.is_some() {
+        return malformed("X-Msgfs-Key is not 32 bytes");
+    }
     let covered = SignedBytes::from_bytes(signed_bytes(canonical));
-    Some(SignatureClaim::Signed { key, signature, covered, scope: SignatureScope::Whole })
+    Some(SignatureClaim::Signed { key: known, signature, covered, scope: SignatureScope::Whole })
 }

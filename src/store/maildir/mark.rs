@@ -55,7 +55,7 @@ impl MaildirStore {
         let files: BTreeMap<String, _> = files.into_iter().map(lasting).collect();
         let mut digests: Vec<[u8; 32]> = files.values().map(|file| file.facts.digest).collect();
         digests.dedup();
-        let is_from = |(mail, _): (MaildirMail, MaildirFacts)| {
+        let is_from = |mail: MaildirMail| {
             let from = mail.message.from.unwrap_or_default().to_ascii_lowercase();
             to.split(", ").any(|to| to == from)
         };

@@ -31,6 +31,7 @@ use crate::mime::reading::FILE_BYTES;
 use crate::model::sanitize_line;
 use format::{MaildirFacts, MaildirFormat};
 use mail::MaildirMail;
+use names::MailFolderRole;
 
 /// The row of this kind. A Maildir is read only where a person says so.
 pub(super) const KIND: KindRow = KindRow {
@@ -88,7 +89,7 @@ impl MaildirStore {
     }
 
     /// Reads the mail from which a message was reported, wherever it lies now.
-    fn read_mail(&self, source: u32) -> Result<(MaildirMail, MaildirFacts), StoreError> {
+    fn read_mail(&self, source: u32) -> Result<MaildirMail, StoreError> {
         let (file, copies) = {
             let table = self.table.read();
             let file = StoreFile::from_table(&table, source).ok_or(StoreError::Moved)?;
@@ -96,24 +97,22 @@ impl MaildirStore {
             let copies = copies.into_iter().filter_map(|n| StoreFile::from_table(&table, n));
             (file, copies.collect::<Vec<_>>())
         };
-        let facts = file.facts;
-        let read = |file: &StoreFile<MaildirFacts>| {
-            let (stamp, bytes) = self.read_file_bytes(file, FILE_BYTES + 1).ok()?;
-            let mail = mail::parse_mail(&bytes, &file.name, stamp.modified()).ok()?;
-            (facts.digest == mail.digest).then_some(mail)
+        let read = |at: &StoreFile<MaildirFacts>| {
+            let (stamp, bytes) = self.read_file_bytes(at, FILE_BYTES + 1).ok()?;
+            let mail = mail::parse_mail(&bytes, &at.name, stamp.modified()).ok()?;
+            (mail.facts.digest == file.facts.digest).then_some(mail)
         };
         // Another program may move the file while its new place is looked for.
         let moved = ["new", "cur", "new"].iter().filter_map(|leaf| self.find_sibling(&file, leaf));
-        let found = [&file].into_iter().chain(&copies).find_map(read);
-        let found = found.or_else(|| moved.into_iter().find_map(|file| read(&file)));
-        Ok((found.ok_or(StoreError::Moved)?, facts))
+        let found =
+            copies.iter().find_map(read).or_else(|| moved.into_iter().find_map(|at| read(&at)));
+        found.ok_or(StoreError::Moved)
     }
 
     /// Returns true if a copy of a mail lies among my sent mail.
     fn is_in_sent(&self, facts: &MaildirFacts) -> bool {
-        let table = self.table.read();
-        let role = |n| self.format.file_role(&table, n);
-        facts.find_copies(&table).into_iter().any(|n| role(n) == names::MailFolderRole::Sent)
+        let copies = self.format.list_copies(&self.table.read(), facts);
+        copies.iter().any(|(role, _)| *role == MailFolderRole::Sent)
     }
 
     /// Finds the file with the unique part of this one's name in a leaf of its mail folder.
@@ -143,7 +142,7 @@ fn is_address(text: &str) -> bool {
 
 impl PartReader for MaildirStore {
     fn open_part(&self, at: &Location, name: &str) -> Result<PartContent, StoreError> {
-        let (mail, _) = self.read_mail(at.source)?;
+        let mail = self.read_mail(at.source)?;
         let mut parts = mail.message.attachments.iter().zip(mail.files);
         let part = parts.find(|(part, _)| part.name == name);
         PartContent::from_bytes(name, part.map(|(_, bytes)| bytes))

@@ -44,13 +44,6 @@ impl StoreDirectory for MaildirStore {
 }
 
 impl MaildirStore {
-    /// Returns the Maildir of an address on this machine.
-    fn find_mailbox_of(&self, to: &str) -> Option<&Path> {
-        let (settings, to) = (&self.format.settings, to.to_ascii_lowercase());
-        let local = settings.local.get(&to).map(PathBuf::as_path);
-        local.or_else(|| settings.me.contains(&to).then(|| self.dir()))
-    }
-
     /// Returns the receipt for a recipient to whom the program sends mail. It ends with success only when it has taken
     /// the mail, and until then the mail waits, unless the program refused it.
     fn find_relay_receipt(&self, id: &str) -> Receipt {
@@ -76,9 +69,9 @@ impl MaildirStore {
     fn list_own_names(&self, source: u32) -> Vec<String> {
         let table = self.table.read();
         let Some(facts) = table.facts(source) else { return Vec::new() };
-        let mut copies = facts.find_copies(&table);
-        copies.retain(|n| self.format.file_role(&table, *n) == MailFolderRole::Sent);
-        copies.iter().map(|n| names::delivery_part(table.name(*n)).to_owned()).collect()
+        let copies = self.format.list_copies(&table, facts).into_iter();
+        let sent = copies.filter(|(role, _)| *role == MailFolderRole::Sent);
+        sent.map(|(_, n)| names::delivery_part(table.name(n)).to_owned()).collect()
     }
 }
 

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::compose::compose_mail;
-use super::format::{MaildirFacts, find_mails};
+use super::format::find_mails;
 use super::mail::{self, MaildirMail};
 use super::names::{self, SENT};
 use super::settings::MaildirMarks;
@@ -153,7 +153,7 @@ impl MessageAppender for MaildirStore {
         }
         let read = mail::parse_mail(bytes.as_bytes(), "", with.now);
         let read = read.map_err(|why| StoreError::Invalid(why.to_string()))?;
-        let (id, thread) = (mail::index_id(id.clone(), &read.digest), thread.clone());
+        let (id, thread) = (mail::index_id(id.clone(), &read.facts.digest), thread.clone());
         let to = all.into_iter().collect::<Vec<_>>().join(", ");
         Ok(vec![PreparedRecord { to, id, thread, bytes, files: Vec::new() }])
     }
@@ -228,17 +228,21 @@ impl MaildirStore {
         }
     }
 
+    /// Returns the Maildir of an address on this machine.
+    pub(super) fn find_mailbox_of(&self, to: &str) -> Option<&Path> {
+        let (settings, to) = (&self.format.settings, to.to_ascii_lowercase());
+        let local = settings.local.get(&to).map(PathBuf::as_path);
+        local.or_else(|| settings.me.contains(&to).then(|| self.dir()))
+    }
+
     /// Returns the Maildir of an address, or `None` if the program sends mail to it.
     fn find_route(&self, address: &str) -> Result<Option<&Path>, StoreError> {
-        let settings = &self.format.settings;
-        let address = address.to_ascii_lowercase();
-        if !is_address(&address) {
-            let shown = sanitize_line(&address);
+        if !is_address(address) {
+            let shown = sanitize_line(address);
             return Err(StoreError::Invalid(format!("{shown:?} is not written NAME@HOST")));
         }
-        let local = settings.local.get(&address).map(PathBuf::as_path);
-        let local = local.or_else(|| settings.me.contains(&address).then(|| self.dir()));
-        if local.is_some() || settings.sendmail.is_some() {
+        let local = self.find_mailbox_of(address);
+        if local.is_some() || self.format.settings.sendmail.is_some() {
             return Ok(local);
         }
         Err(StoreError::Unreachable(format!(
@@ -252,11 +256,11 @@ impl MaildirStore {
     fn collect_references(&self, id: &str, parent: Option<&Message>) -> Vec<String> {
         let mails = find_mails(&self.table.read(), secure_hash64(id.as_bytes())).into_iter();
         let mut mails = mails.filter_map(|n| self.read_mail(n).ok());
-        let is_parent = |(mail, facts): &(MaildirMail, MaildirFacts)| {
-            let id = mail::index_id(mail.message.id.clone(), &facts.digest);
+        let is_parent = |mail: &MaildirMail| {
+            let id = mail::index_id(mail.message.id.clone(), &mail.facts.digest);
             parent.is_some_and(|parent| parent.id == id)
         };
-        let mut ids = mails.find(is_parent).map_or_else(Vec::new, |(mail, _)| {
+        let mut ids = mails.find(is_parent).map_or_else(Vec::new, |mail| {
             if mail.references.is_empty() {
                 mail.message.in_reply_to.into_iter().collect()
             } else {

@@ -34,11 +34,11 @@ fn the_signed_vector() {
 #[test]
 fn a_signature_survives_other_programs_and_no_forgery() {
     let vectors = vectors();
-    let digest = parse(vectors["valid"][0]["text"].as_str().unwrap()).digest;
+    let digest = parse(vectors["valid"][0]["text"].as_str().unwrap()).facts.digest;
     for vector in vectors["valid"].as_array().unwrap() {
         let read = parse(vector["text"].as_str().unwrap());
         assert!(read.is_signed, "{}: {}", vector["name"], read.canonical);
-        assert_eq!(read.digest, digest, "{}", vector["name"]);
+        assert_eq!(read.facts.digest, digest, "{}", vector["name"]);
     }
     for vector in vectors["wrong"].as_array().unwrap() {
         let read = parse(vector["text"].as_str().unwrap());
