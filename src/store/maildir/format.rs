@@ -105,7 +105,7 @@ impl MaildirFormat {
     }
 
     /// Returns the role of the mail folder in which a leaf lies.
-    pub(super) fn leaf_role(&self, leaf: &[&str]) -> MailFolderRole {
+    fn leaf_role(&self, leaf: &[&str]) -> MailFolderRole {
         let name = leaf.split_last().and_then(|(_, folder)| names::folder_name(folder));
         name.map_or(MailFolderRole::Hidden, |name| names::folder_role(&name, &self.settings))
     }
@@ -188,16 +188,12 @@ impl FileFormat for MaildirFormat {
     const REFUSES_ODD: bool = true;
 
     fn determine_role(&self, path: &[&str], kind: FileType) -> PathRole {
+        let is_shown = |leaf: &[&str]| self.leaf_role(leaf) != MailFolderRole::Hidden;
         let is_folder = matches!(kind, FileType::Directory | FileType::Unknown);
         match path {
-            [folder @ .., "new" | "cur"] => match self.leaf_role(path) {
-                _ if names::folder_name(folder).is_none() => PathRole::Nothing,
-                MailFolderRole::Hidden => PathRole::Nothing,
-                MailFolderRole::Inbox | MailFolderRole::Sent => PathRole::Folder,
-            },
+            [.., "new" | "cur"] if is_shown(path) => PathRole::Folder,
             [leaf @ .., name] if matches!(leaf, [.., "new" | "cur"]) => {
-                let is_shown = self.leaf_role(leaf) != MailFolderRole::Hidden;
-                if is_shown && !name.starts_with('.') {
+                if is_shown(leaf) && !name.starts_with('.') {
                     PathRole::Message
                 } else {
                     PathRole::Nothing
@@ -211,7 +207,8 @@ impl FileFormat for MaildirFormat {
 
     fn read_record(store: &MaildirStore, at: &Location) -> Result<Record, StoreError> {
         let MaildirMail { mut message, facts, claim, .. } = store.read_mail(at.source)?;
-        let in_sent = store.is_in_sent(&facts);
+        let copies = store.format.list_copies(&store.table.read(), &facts);
+        let in_sent = copies.iter().any(|(role, _)| *role == MailFolderRole::Sent);
         let note = in_sent.then(|| store.describe_refusal(&message.id)).flatten();
         message.id = mail::index_id(message.id, &facts.digest);
         let from = message.from.as_deref().unwrap_or_default().to_ascii_lowercase();

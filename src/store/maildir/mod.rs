@@ -31,7 +31,6 @@ use crate::mime::reading::FILE_BYTES;
 use crate::model::sanitize_line;
 use format::{MaildirFacts, MaildirFormat};
 use mail::MaildirMail;
-use names::MailFolderRole;
 
 /// The row of this kind. A Maildir is read only where a person says so.
 pub(super) const KIND: KindRow = KindRow {
@@ -107,12 +106,6 @@ impl MaildirStore {
         let found =
             copies.iter().find_map(read).or_else(|| moved.into_iter().find_map(|at| read(&at)));
         found.ok_or(StoreError::Moved)
-    }
-
-    /// Returns true if a copy of a mail lies among my sent mail.
-    fn is_in_sent(&self, facts: &MaildirFacts) -> bool {
-        let copies = self.format.list_copies(&self.table.read(), facts);
-        copies.iter().any(|(role, _)| *role == MailFolderRole::Sent)
     }
 
     /// Finds the file with the unique part of this one's name in a leaf of its mail folder.

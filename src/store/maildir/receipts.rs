@@ -47,12 +47,13 @@ impl MaildirStore {
     /// Returns the receipt for a recipient to whom the program sends mail. It ends with success only when it has taken
     /// the mail, and until then the mail waits, unless the program refused it.
     fn find_relay_receipt(&self, id: &str) -> Receipt {
-        if let Some(refused) = self.format.outcomes.find_refusal(plain_id(id)) {
-            return Receipt::of_fault(DeliveryState::Refused, refused.why);
+        match self.format.outcomes.find_refusal(plain_id(id)) {
+            Some(refused) => Receipt::of_fault(DeliveryState::Refused, refused.why),
+            None if self.format.settings.sendmail.is_none() => Receipt::default(),
+            None => {
+                Receipt { is_tentative: true, ..Receipt::of_state(DeliveryState::Delivered, None) }
+            }
         }
-        let taken =
-            || Receipt { is_tentative: true, ..Receipt::of_state(DeliveryState::Delivered, None) };
-        self.format.settings.sendmail.as_ref().map_or_else(Receipt::default, |_| taken())
     }
 
     /// Returns the sentence about a mail of mine that the program refused, if it did.

@@ -53,9 +53,7 @@ const MAX_SAID: usize = 500;
 
 /// The runs of the program that sends mail, by the id of the mail.
 #[derive(Debug, Default)]
-pub(super) struct SendmailRuns {
-    running: Mutex<HashMap<String, SendmailRun>>,
-}
+pub(super) struct SendmailRuns(Mutex<HashMap<String, SendmailRun>>);
 
 /// The program that runs, and the file with what it says.
 type SendmailRun = (Child, File);
@@ -373,7 +371,7 @@ impl SendmailRuns {
     fn run(&self, id: &str, bytes: &[u8], command: Command) -> Result<(), StoreError> {
         let io = |e| StoreError::io(Path::new("sendmail"), e);
         let busy = |why: &str| Err(StoreError::Busy(format!("sendmail {why}")));
-        let earlier = self.running.lock().remove(id);
+        let earlier = self.0.lock().remove(id);
         let mut run = earlier.map_or_else(|| start_program(command, bytes), Ok).map_err(io)?;
         let begun = Instant::now();
         let status = loop {
@@ -381,7 +379,7 @@ impl SendmailRuns {
                 Some(status) => break status,
                 None if begun.elapsed() < PATIENCE => thread::sleep(PAUSE),
                 None => {
-                    self.running.lock().insert(id.to_owned(), run);
+                    self.0.lock().insert(id.to_owned(), run);
                     return busy("has not finished yet");
                 }
             }
