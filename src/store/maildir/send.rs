@@ -2,13 +2,12 @@
 //! that reaches the others (docs/formats/maildir.md, section 8).
 //!
 //! A repeated append does only what is missing. A file is delivered if an earlier append noted that, or if the unique
-//! part of its name is in `new/` or `cur/`. Nobody knows if the program took a mail before msgfs was killed, so that
+//! part of its name is in `new/` or `cur/`, which every append looks at first. Nobody knows if the program took a mail before msgfs was killed, so that
 //! step may happen twice.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{self, Seek as _, Write as _};
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -18,7 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::compose::compose_mail;
-use super::format::find_mails;
+use super::format::{MaildirFormat, find_mails};
 use super::mail::{self, MaildirMail};
 use super::names::{self, SENT};
 use super::settings::MaildirMarks;
@@ -28,18 +27,13 @@ use crate::model::locks::Mutex;
 use crate::model::{
     Draft, DraftAttachment, Message, Timestamp, plain_id, reply_subject, sanitize_line,
 };
-use crate::store::atomic_file::FileSlot;
 use crate::store::digest::secure_hash64;
-use crate::store::engine::files::list_names;
+use crate::store::engine::files::{OpenFolder, PlaceOutcome};
 use crate::store::{
-    AddressFit, MessageAppender, PrepareContext, PreparedRecord, Store as _, StoreError, confined,
-    fs, refuse_headers,
+    AddressFit, MessageAppender, PrepareContext, PreparedRecord, Store as _, StoreError, fs,
+    refuse_headers,
 };
 
-/// The mode of files in the Maildir of another.
-const FILE_MODE: u32 = 0o600;
-/// The mode of new folders.
-const DIR_MODE: u32 = 0o700;
 /// The most ids in `References`.
 const MAX_REFERENCES: usize = 20;
 /// The status with which the program says that a mail may go later.
@@ -54,6 +48,9 @@ const MAX_SAID: usize = 500;
 /// The runs of the program that sends mail, by the id of the mail.
 #[derive(Debug, Default)]
 pub(super) struct SendmailRuns(Mutex<HashMap<String, SendmailRun>>);
+
+/// A folder of a Maildir.
+type MaildirFolder<'a> = OpenFolder<'a, MaildirFormat>;
 
 /// The program that runs, and the file with what it says.
 type SendmailRun = (Child, File);
@@ -189,13 +186,15 @@ impl MaildirStore {
         let mail = mail::parse_mail(bytes, "", Timestamp::now());
         let mail = mail.map_err(|why| StoreError::Invalid(why.to_string()))?;
         let name = unique_name(&mail);
-        let was_begun = self.keep_copy(&name, bytes)?;
+        self.keep_copy(&name, bytes)?;
         let mut remote = Vec::new();
         for address in prepared.to.split(", ") {
             match self.find_route(address)? {
                 Some(_) if served.contains(address) => {}
                 Some(dir) => {
-                    self.deliver(dir, &name, bytes, was_begun)?;
+                    // The order matters: files go from new to cur.
+                    let [tmp, new, cur] = self.open_maildir(dir)?;
+                    put_mail(&tmp, &new, &name, bytes, &[&new, &cur])?;
                     served.insert(address.to_owned());
                 }
                 None => remote.push(address),
@@ -281,21 +280,16 @@ impl MaildirStore {
         places.into_iter().find(is_there).unwrap_or(dotted)
     }
 
-    /// Puts a copy of a mail among my sent mail. Returns true if one was there.
-    fn keep_copy(&self, name: &str, bytes: &[u8]) -> Result<bool, StoreError> {
+    /// Puts a copy of a mail among my sent mail, unless one is there.
+    fn keep_copy(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
         let folder = self.sent_folder();
         let leaf = |leaf: &str| self.make_folder(&format!("{folder}/{leaf}"));
         let (tmp, _, cur) = (leaf("tmp")?, leaf("new")?, leaf("cur")?);
-        let was_there = cur.list_names()?.iter().any(|there| names::delivery_part(there) == name);
-        if !was_there {
-            let name = format!("{name}:2,S");
-            cur.publish_file(&name, &tmp.stage_file(&name, bytes)?)?;
-        }
-        Ok(was_there)
+        put_mail(&tmp, &cur, &format!("{name}:2,S"), bytes, &[&cur])
     }
 
     /// Opens `tmp/`, `new/` and `cur/` of a Maildir. Only my own gets those that are missing.
-    fn open_maildir(&self, dir: &Path) -> Result<[OwnedFd; 3], StoreError> {
+    fn open_maildir(&self, dir: &Path) -> Result<[MaildirFolder<'_>; 3], StoreError> {
         let shown = dir.display();
         let meta = std::fs::symlink_metadata(dir)
             .map_err(|e| StoreError::Unreachable(format!("there is no Maildir {shown}: {e}")))?;
@@ -309,44 +303,31 @@ impl MaildirStore {
             return Err(StoreError::NotPermitted(why));
         }
         let open = |leaf: &str| {
-            let opened = if is_mine {
-                confined::make_dir(dir, &[leaf], DIR_MODE)
-            } else {
-                confined::open_dir(dir, &[leaf])
-            };
-            let why = |e| format!("{shown} is no Maildir, because of {leaf}/: {e}");
-            opened.map_err(|e| StoreError::Unreachable(why(e)))
+            let opened =
+                if is_mine { self.make_folder(leaf) } else { self.open_folder_of(dir, leaf) };
+            opened.map_err(|e| StoreError::Unreachable(format!("{shown} is no Maildir: {e}")))
         };
         Ok([open("tmp")?, open("new")?, open("cur")?])
     }
+}
 
-    /// Delivers a mail into a Maildir, unless an earlier attempt did.
-    fn deliver(
-        &self,
-        dir: &Path,
-        name: &str,
-        bytes: &[u8],
-        was_begun: bool,
-    ) -> Result<(), StoreError> {
-        let [tmp, new, cur] = self.open_maildir(dir)?;
-        let is_it = |there: &Result<String, String>| {
-            there.as_ref().is_ok_and(|there| names::delivery_part(there) == name)
-        };
-        let holds = |leaf: &OwnedFd| -> io::Result<bool> {
-            Ok(list_names(leaf)?.iter().any(|(there, _)| is_it(there)))
-        };
-        let put = || {
-            if was_begun && (holds(&new)? || holds(&cur)?) {
-                return Ok(());
-            }
-            match FileSlot::for_component(&tmp, name)?.stage(FILE_MODE, bytes)?.publish(&new) {
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-                put => put.and_then(|()| fs::sync_open_dir(&new)),
-            }
-        };
-        put().map_err(|e| StoreError::io(dir, e))?;
-        self.note_change(&dir.join("new").join(name));
-        Ok(())
+/// Puts a mail in place under a name, unless it is in one of these folders.
+fn put_mail(
+    tmp: &MaildirFolder<'_>,
+    to: &MaildirFolder<'_>,
+    name: &str,
+    bytes: &[u8],
+    places: &[&MaildirFolder<'_>],
+) -> Result<(), StoreError> {
+    let is_it = |there: &String| names::delivery_part(there) == names::delivery_part(name);
+    for place in places {
+        if place.list_names()?.iter().any(is_it) {
+            return Ok(());
+        }
+    }
+    match to.publish_file(name, &tmp.stage_file(name, bytes)?)? {
+        PlaceOutcome::Done | PlaceOutcome::NameTaken => Ok(()),
+        PlaceOutcome::Gone => Err(StoreError::Moved),
     }
 }
 

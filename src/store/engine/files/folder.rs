@@ -58,11 +58,24 @@ impl<F: FileFormat> FileStore<F> {
         )
     }
 
+    /// Opens a folder by its path in a mailbox that lies elsewhere.
+    ///
+    /// # Errors
+    /// As [`confined::open_dir`].
+    pub fn open_folder_of(
+        &self,
+        mailbox: &Path,
+        path: &str,
+    ) -> Result<OpenFolder<'_, F>, StoreError> {
+        self.wrap_folder(mailbox.join(path), confined::open_dir(mailbox, &path_parts(path)))
+    }
+
     fn wrap_folder(
         &self,
-        path: &str,
+        path: impl AsRef<Path>,
         dir: io::Result<OwnedFd>,
     ) -> Result<OpenFolder<'_, F>, StoreError> {
+        // A path from the root stays as it is.
         let path = self.properties.dir.join(path);
         let dir = dir.map_err(|e| StoreError::io(&path, e))?;
         Ok(OpenFolder { files: self, dir, path })

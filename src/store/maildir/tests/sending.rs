@@ -84,6 +84,23 @@ fn local_mail_is_delivered_once() {
     );
 }
 
+/// S1328: what is delivered is not delivered again, also if somebody moved my copy of it.
+#[test]
+fn a_delivered_mail_needs_no_copy() {
+    let place = Place::new();
+    let store = with_bob(&place);
+    let prepared = prepare(&store, &draft(&["bob@localhost"], "x"), None).unwrap();
+    store.append_record(&prepared).unwrap();
+    let name = place.names("bob/new").remove(0);
+    std::fs::rename(place.path("bob/new").join(&name), place.path("bob/cur").join(name + ":2,S"))
+        .unwrap();
+    let copy = place.names("box/.Sent/cur").remove(0);
+    place.rename(&format!(".Sent/cur/{copy}"), &format!("cur/{copy}"));
+    // msgfs was killed before it knew of its success.
+    with_bob(&place).append_record(&prepared).unwrap();
+    assert_eq!((place.names("bob/new").len(), place.names("bob/cur").len()), (0, 1));
+}
+
 #[test]
 fn a_kill_after_the_copy_leaves_the_rest_to_the_next_process() {
     let place = Place::new();
