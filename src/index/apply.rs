@@ -166,6 +166,7 @@ impl ScanSink for ScanApplier<'_> {
         let kept = tables.dismiss_gone(&mut gone);
         tables.messages.drop_stale_copies(is_among);
         if !self.bulk {
+            self.changes.moved.extend(tables.relink_threads());
             self.changes.redrawn.extend(kept);
             self.changes.redrawn.extend(tables.settle_multicasts());
             self.changes

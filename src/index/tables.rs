@@ -193,6 +193,7 @@ impl IndexTables {
         let own = self.threads.intern_thread(&mut self.messages, home, &found.thread);
         self.threads.update_reply_link(&mut self.messages, ix, own, found);
         if before.is_gone() {
+            self.threads.queue_relink(&self.messages, ix);
             return InsertOutcome::New(ix);
         }
         if shown {
@@ -232,6 +233,7 @@ impl IndexTables {
         gone.retain(|ix| kept.binary_search(ix).is_err());
         for ix in &*gone {
             self.hide_message(*ix, IndexEntry::set_gone);
+            self.threads.queue_relink(&self.messages, *ix);
         }
         let threads = gone.iter().map(|ix| self.messages.entry(*ix).thread());
         let threads: HashSet<ThreadIx> = threads.collect();

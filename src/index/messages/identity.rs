@@ -234,10 +234,14 @@ impl EntryTable {
     /// no signature, anybody could choose the earliest, so an id that several messages have means none of them.
     pub(in crate::index) fn resolve_id(&self, store: usize, id: StrId) -> Option<MsgIx> {
         let rejected = |ix: MsgIx| self.entry(ix).is_rejected();
-        let mut all = self.links.messages_with_id(store, id);
+        let all = self.links.messages_with_id(store, id);
         if self.names.store(store).joins {
-            let first = all.find(|ix| !rejected(*ix));
-            return first.filter(|_| all.all(rejected));
+            let mut all: Vec<MsgIx> = all.filter(|ix| !rejected(*ix)).collect();
+            // A message that is gone counts only while none is there.
+            if all.iter().any(|ix| self.entry(*ix).is_live()) {
+                all.retain(|ix| self.entry(*ix).is_live());
+            }
+            return all.pop().filter(|_| all.is_empty());
         }
         all.min_by(|a, b| rejected(*a).cmp(&rejected(*b)).then_with(|| self.compare_order(*a, *b)))
     }

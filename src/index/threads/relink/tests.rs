@@ -351,6 +351,11 @@ fn an_id_of_several_messages_joins_no_thread() {
             for tables in [&mut tables, &mut later] {
                 assert_eq!(threads(tables, &all), ["plan", "a", "a"], "{order:?} {at}");
             }
+            // When one of them is gone, the other one decides, until the first is back.
+            let ix = later.messages.find_message(0, "foo", &forged.id).unwrap();
+            later.dismiss_gone(&mut vec![ix]);
+            assert_eq!(threads(&mut later, &[]), ["plan"; 3]);
+            assert_eq!(threads(&mut later, &[forged.clone()]), ["plan", "a", "a"]);
         }
     }
 }
