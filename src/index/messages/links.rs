@@ -1,8 +1,8 @@
 //! The ids that messages have and answer, in stores whose format has no thread ids.
 //!
 //! A link names an id, not a message. If several messages have that id, the link means the earliest that was not
-//! rejected, or none where links need no signature. Messages that are gone from the store count, so that a thread does not fall apart when a message in
-//! its middle is deleted.
+//! rejected, or none where links need no signature. Messages that are gone from the store count, so that a thread does
+//! not fall apart when a message in its middle is deleted.
 
 use std::collections::BTreeSet;
 

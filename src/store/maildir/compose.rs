@@ -12,8 +12,8 @@ use crate::store::Signer;
 /// The length of a piece of a signature. Programs that save a mail encode longer words.
 const PIECE: usize = 44;
 
-/// Composes a signed mail with the header of a message, the ids of the mails before it, the first one first, and the names
-/// and contents of its attachments. It names its thread if the ids do not give it.
+/// Composes a signed mail with the header of a message, the ids of the mails before it, the first one first, and the
+/// names and contents of its attachments. The message has a thread only if the ids do not give it.
 ///
 /// # Errors
 /// If nobody could read it.

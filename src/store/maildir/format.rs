@@ -1,8 +1,8 @@
 //! A Maildir as files of the engine ([`crate::store::engine::files`]).
 //!
 //! Other programs rename and move files all the time. A message is therefore its content: the id in the index carries
-//! the digest of the canonical form. So nobody takes the id of another mail, whichever comes first. A message that disappears is held for
-//! a moment, because a program may be about to put it back under another name.
+//! the digest of the canonical form. So nobody takes the id of another mail, whichever comes first. A message that
+//! disappears is held for a moment, because a program may be about to put it back under another name.
 
 use std::collections::HashSet;
 use std::io;

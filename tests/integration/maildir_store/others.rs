@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::{Place, mail, texts, with};
 use crate::common::samp::today;
@@ -87,6 +87,49 @@ fn s1321_a_mail_with_the_id_of_another() {
     assert!(m.ls("threads").contains(&"evil@example.org".to_owned()), "the forged mail has it");
     place.deliver("anna/new/3.h", &mail(3, "In-Reply-To: <m2@example.org>\n"));
     soon("it comes", || thread(3) == "Thread: m1@example.org\n");
+}
+
+/// S1320: without a mount, a mail that was deleted long ago is gone, whatever an earlier process saved.
+#[test]
+fn s1320_a_loss_without_a_mount() {
+    let (bed, place, m) = with("", |place| {
+        place.deliver("anna/cur/1.h:2,", &mail(1, ""));
+        place.deliver("anna/cur/2.h:2,", &mail(2, ""));
+    });
+    assert_eq!(m.ls("archive/2026-04-24").len(), 2);
+    drop(m);
+    fs::remove_file(place.at("anna/cur/1.h:2,")).unwrap();
+    let folder = File::open(place.at("anna/cur")).unwrap();
+    folder.set_modified(SystemTime::now() - Duration::from_secs(11)).unwrap();
+    let out = bed.msgfs_out(&["--me", "anna", "ls", "archive/2026-04-24"]);
+    assert!(out.stdout.contains("174202") && !out.stdout.contains("174201"), "{out:?}");
+}
+
+/// S1325: copies of a mail without an id are one message, whatever the programs wrote that carried them.
+#[test]
+fn s1325_copies_without_an_id() {
+    let (_bed, _place, m) = with("", |place| {
+        let text = mail(1, "").replace("Message-ID: <m1@example.org>\n", "");
+        place.deliver("anna/new/1.h", &text);
+        place.deliver("anna/cur/2.h:2,", &format!("Received: from a by b\n{text}"));
+    });
+    assert_eq!(texts(&m, "inbox"), ["text 1"]);
+}
+
+/// S1327: an answer continues the mail that is answered, and marks it, also if a stranger's mail has its id.
+#[test]
+fn s1327_an_answer_to_one_of_two_mails() {
+    let (_bed, place, m) = with("", |place| {
+        let forged = mail(1, "References: <evil@example.org>\n").replace("text 1", "forged");
+        place.deliver("anna/cur/0.h:2,", &forged);
+        let text = mail(1, "").replace("bob@example.org", "bob@localhost");
+        place.deliver("anna/cur/1.h:2,S", &text);
+    });
+    m.ok("n=$(ls archive/2026-04-24 | grep bob@localhost); echo fine > \"archive/2026-04-24/${n%.txt}.reply\"");
+    soon("it is delivered", || place.names("bob/new").len() == 1);
+    let text = fs::read_to_string(place.at("bob/new").join(&place.names("bob/new")[0])).unwrap();
+    assert!(text.contains("\nReferences: <m1@example.org>\n"), "{text}");
+    soon("R is set", || place.names("anna/cur") == ["0.h:2,", "1.h:2,RS"]);
 }
 
 /// S810: a verified mail that was changed stays rejected when a program moves it or changes its flags.

@@ -157,6 +157,46 @@ fn s1096_refused_late() {
     assert!(m.cat("status.txt").contains("not today"), "{}", m.cat("status.txt"));
 }
 
+/// Makes a bed in which mail to other machines goes to this script, and mounts it for anna.
+fn with_sendmail(script: &str) -> (Bed, crate::common::Mount) {
+    let bed = Bed::new();
+    let program = bed.path("sendmail");
+    fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    Place::new(&bed, &format!("sendmail = \"{}\"\n", program.display()));
+    let m = bed.mount("anna");
+    (bed, m)
+}
+
+/// S1322: a `sendmail` that a signal ended has refused nothing, and is run again.
+#[test]
+fn s1322_a_killed_sendmail() {
+    let (bed, m) = with_sendmail("echo run >>$0.log\n[ $(wc -l <$0.log) -gt 1 ] || kill -9 $$");
+    m.ok("printf 'To: eve@x.example\\n\\nhello\\n' > outbox/x");
+    soon("it goes", || m.sh("grep eve@x.example sent.txt").stdout.contains("\tdelivered\t"));
+    assert_eq!(fs::read_to_string(bed.path("sendmail.log")).unwrap(), "run\nrun\n");
+}
+
+/// S1323: `sendmail` reads a file, which has the whole mail before the program starts.
+#[test]
+fn s1323_sendmail_reads_a_file() {
+    let script = "[ -f /dev/stdin ] || exit 67\ncat >$0.new && mv $0.new $0.mail";
+    let (bed, m) = with_sendmail(script);
+    m.ok("printf 'To: eve@x.example\\n\\nhello\\n' > outbox/x");
+    let mail = bed.path("sendmail.mail");
+    soon("it goes", || mail.exists());
+    assert!(fs::read_to_string(mail).unwrap().ends_with("\n\nhello\n"));
+}
+
+/// S1324: a refused mail that also went to me has its note.
+#[test]
+fn s1324_a_refused_mail_to_me() {
+    let (_bed, m) = with_sendmail("echo 'no such user' >&2; exit 67");
+    m.ok("printf 'To: anna@localhost, eve@x.example\\n\\nhello\\n' > outbox/x");
+    soon("it has its note", || m.sh("cat sent/*/*.warning").stdout.contains("no such user"));
+    assert_eq!(texts(&m, "inbox"), ["hello"]);
+}
+
 /// S1174: who has a mail here does not get it again while `sendmail` says to try later, whatever he did with it, also
 /// after a remount.
 #[test]

@@ -327,7 +327,7 @@ fn copies_without_an_id_are_one_message() {
     assert_eq!(only(&book).read, Some(true));
 }
 
-/// S1326: an id in the index does not depend on which mail comes first, or on what was there before.
+/// An id in the index does not depend on which mail comes first, or on what was there before.
 #[test]
 fn nobody_takes_the_id_of_another_mail() {
     let vectors = vectors();
