@@ -366,7 +366,7 @@ impl SendmailRuns {
             }
         };
         let mut said = [0; MAX_SAID];
-        let len = run.1.read_at(&mut said, 0).map_err(io)?;
+        let len = run.1.read_at(&mut said, 0).unwrap_or(0);
         let said = String::from_utf8_lossy(said.get(..len).unwrap_or_default());
         let said = sanitize_line(said.trim());
         match status.code() {
