@@ -49,8 +49,8 @@ const MAX_SAID: usize = 500;
 #[derive(Debug, Default)]
 pub(super) struct SendmailRuns(Mutex<HashMap<String, SendmailRun>>);
 
-/// A folder of a Maildir.
-type MaildirFolder<'a> = OpenFolder<'a, MaildirFormat>;
+/// A leaf of a Maildir.
+type LeafFolder<'a> = OpenFolder<'a, MaildirFormat>;
 
 /// The program that runs, and the file with what it says.
 type SendmailRun = (Child, File);
@@ -289,7 +289,7 @@ impl MaildirStore {
     }
 
     /// Opens `tmp/`, `new/` and `cur/` of a Maildir. Only my own gets those that are missing.
-    fn open_maildir(&self, dir: &Path) -> Result<[MaildirFolder<'_>; 3], StoreError> {
+    fn open_maildir(&self, dir: &Path) -> Result<[LeafFolder<'_>; 3], StoreError> {
         let shown = dir.display();
         let meta = std::fs::symlink_metadata(dir)
             .map_err(|e| StoreError::Unreachable(format!("there is no Maildir {shown}: {e}")))?;
@@ -313,11 +313,11 @@ impl MaildirStore {
 
 /// Puts a mail in place under a name, unless it is in one of these folders.
 fn put_mail(
-    tmp: &MaildirFolder<'_>,
-    to: &MaildirFolder<'_>,
+    tmp: &LeafFolder<'_>,
+    to: &LeafFolder<'_>,
     name: &str,
     bytes: &[u8],
-    places: &[&MaildirFolder<'_>],
+    places: &[&LeafFolder<'_>],
 ) -> Result<(), StoreError> {
     let is_it = |there: &String| names::delivery_part(there) == names::delivery_part(name);
     for place in places {
