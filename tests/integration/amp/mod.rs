@@ -1,5 +1,6 @@
 //! AMP 0.1 mailboxes in the mount.
 
+mod faults;
 mod marks;
 mod reading;
 mod sending;

@@ -8,6 +8,7 @@ use crate::amp::with;
 use crate::common::amp::{ALICE, BAR, Msg};
 use crate::common::samp::{fingerprint, key};
 use crate::common::shown::{message, one_rejected, rejected};
+use crate::common::soon;
 
 /// S121: the key comes from the local agent whose address is exactly the sender's. The text of the file never
 /// vouches for itself.
@@ -119,6 +120,39 @@ fn s121_pinned() {
     m.umount();
     let out = bed.msgfs_out(&["check", "amp", "--me", "bar"]);
     assert_eq!(out.code(), Some(0), "{out:?}");
+}
+
+/// S1283: a key of this machine that is there later judges the messages that came before it.
+#[test]
+fn s1283_a_key_that_comes_later_counts() {
+    let carol = "carol@acme.aimaestro.local";
+    let early = Msg::new("s", "early", 1).between(carol, BAR).signed(7);
+    let (_bed, home, m) = with(|_, home| drop(home.receive(&early)));
+    assert_eq!(message(&m, &early.id).must("Signature"), "unknown");
+    home.agent("carol", "acme", 7);
+    // The next message makes msgfs look.
+    home.receive(&Msg::new("s", "late", 2).between(carol, BAR).signed(7));
+    let valid = format!("valid {}", fingerprint(&key(7)));
+    soon("the key counts", || message(&m, &early.id).must("Signature") == valid);
+}
+
+/// S1284: files with the same signed bytes and a signed id are one message, and no replay for `check`. Without that id
+/// they are two messages, and the second is a replay.
+#[test]
+fn s1284_a_carried_copy_is_no_replay() {
+    for (context, count) in [(json!({"msgfs": {"id": "msg_5_a"}}), 1), (json!({}), 2)] {
+        let text = json!({"type": "notification", "message": "hello", "context": context});
+        let real = Msg::new("s", "hello", 1).payload(&text).signed(2);
+        let copy = Msg { id: Msg::new("s", "hello", 2).id, ..real.clone() };
+        let (bed, _home, m) = with(|_, home| {
+            home.receive(&real);
+            home.receive(&copy);
+        });
+        assert_eq!(m.ls("inbox").len(), count);
+        m.umount();
+        let out = bed.msgfs_out(&["check", "amp", "--me", "bar"]);
+        assert_eq!(out.said().contains("replay"), count == 2, "{out:?}");
+    }
 }
 
 /// S121: mail whose signature nobody can check falls under the policy for unsigned mail.
