@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::common::agz;
 use crate::common::shown;
-use crate::common::{Bed, soon, wait_for};
+use crate::common::{Bed, need_root, soon, wait_for};
 use crate::machine::{Machine, answered, arrived};
 use crate::peer;
 use crate::proxy::{Fault, Proxy};
@@ -32,6 +34,19 @@ fn on_server(at: &Bed, folder: &str) -> Vec<String> {
     let mut all: Vec<String> = all.into_iter().map(name).collect();
     all.sort();
     all
+}
+
+/// Starts a proxy that lets nothing through until the value is false.
+fn switched(server: &peer::Server) -> (Proxy, Arc<AtomicBool>) {
+    let down = Arc::new(AtomicBool::new(true));
+    let is_down = Arc::clone(&down);
+    let drop_all = move |_: &str, _| is_down.load(Ordering::SeqCst).then_some(Fault::Drop);
+    (Proxy::before_lines(server.port, drop_all), down)
+}
+
+/// Returns a path in the folder of a machine's link.
+fn in_link(machine: &Machine, name: &str) -> PathBuf {
+    machine.bed.state("bar").join("links/agentazall/ftp").join(name)
 }
 
 /// Puts a file on the server as a careless sender does.
@@ -161,13 +176,20 @@ fn s472_by_ftp_nothing_is_lost_or_doubled() {
     assert_eq!(parts.count(), count, "{texts:?}");
 }
 
-/// S473: a text that is half on the server is not filed as if it were whole. If it must be filed and grows later, the
-/// whole text is a second message that says so. The filed message stays as it was.
+/// S473, S1295: a text that is half on the server is not filed as if it were whole. If it must be filed and grows
+/// later, the whole text is a second message that says so, also if the connection breaks when it is asked for. The
+/// filed message stays as it was.
 #[test]
 fn s473_what_is_half_or_changes_on_the_server() {
     let at = Bed::new();
     let server = peer::ftp_server(&at);
-    let bar = Machine::new(BAR, &config(server.port));
+    let breaks = Arc::new(AtomicBool::new(false));
+    let does_break = Arc::clone(&breaks);
+    let proxy = Proxy::before_lines(server.port, move |line, _| {
+        let is_hit = line.starts_with("RETR") && does_break.swap(false, Ordering::SeqCst);
+        is_hit.then_some(Fault::Drop)
+    });
+    let bar = Machine::new(BAR, &config(proxy.port));
     let m = bar.mount();
     let day = agz::today();
     let path = format!("{BAR}/{day}/inbox/aaaaaaaaaaaa.txt");
@@ -191,6 +213,7 @@ fn s473_what_is_half_or_changes_on_the_server() {
     });
     assert_eq!(m.ok("cat inbox/*.d/a.md"), "late\n");
     let half = bodies(&m).into_keys().find(|body| body.starts_with("half")).unwrap();
+    breaks.store(true, Ordering::SeqCst);
     put(&at, &path, &whole);
     let told = "[This is the whole of a text of which the server had only the beginning.]";
     wait_for(Duration::from_secs(60), "the whole one comes", || {
@@ -200,6 +223,7 @@ fn s473_what_is_half_or_changes_on_the_server() {
     });
     assert!(bodies(&m).contains_key(&half), "{:?}", bodies(&m));
     assert_eq!(bodies(&m).len(), 3);
+    assert!(!breaks.load(Ordering::SeqCst), "the connection broke");
 }
 
 /// S474: while the server is away everything else works. A waiting message says so, and is sent when the server is
@@ -208,11 +232,7 @@ fn s473_what_is_half_or_changes_on_the_server() {
 fn s474_a_server_that_is_away_and_a_password_that_is_exposed() {
     let at = Bed::new();
     let server = peer::ftp_server(&at);
-    let down = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
-    let is_down = std::sync::Arc::clone(&down);
-    let proxy = Proxy::before_lines(server.port, move |_, _| {
-        is_down.load(std::sync::atomic::Ordering::SeqCst).then_some(Fault::Drop)
-    });
+    let (proxy, down) = switched(&server);
     let bar = Machine::new(BAR, &config(proxy.port));
     let m = bar.mount();
     m.ok(&format!("echo one > outbox/{ZED}; echo me > outbox/{BAR}"));
@@ -220,7 +240,7 @@ fn s474_a_server_that_is_away_and_a_password_that_is_exposed() {
     soon("it says that it waits", || sent(&m, "warning").len() == 1);
     assert!(m.ok("cat sent/*/*.warning").contains(&format!("waits for {ZED}")));
     soon("it is told", || m.cat("status.txt").contains("not connected since"));
-    down.store(false, std::sync::atomic::Ordering::SeqCst);
+    down.store(false, Ordering::SeqCst);
     bar.permit(0o644);
     bar.hurry("ftp");
     soon("the password is told", || m.cat("status.txt").contains("others can read it"));
@@ -282,4 +302,180 @@ fn s642_half_of_a_signed_letter_waits_for_its_end() {
     assert_eq!((bodies(&m).len(), shown::rejected(&m).len()), (1, 1));
     let text = m.ok("cat inbox/*");
     assert!(!text.contains("missing") && !text.contains("Signature: none"), "{text}");
+}
+
+/// S1290: a letter at which the connection breaks each time stops neither the letters after it nor one that comes.
+#[test]
+fn s1290_a_letter_that_always_fails_stops_no_other() {
+    let at = Bed::new();
+    let server = peer::ftp_server(&at);
+    let proxy = Proxy::before_lines(server.port, |line, _| {
+        line.contains("/yan@far.example").then_some(Fault::Drop)
+    });
+    let bar = Machine::new(BAR, &config(proxy.port));
+    let zed = Machine::new(ZED, &config(server.port));
+    let z = zed.mount();
+    z.ok(&format!("echo back > outbox/{BAR}"));
+    soon("the server has it", || zed.count("sent") == 1);
+    let m = bar.mount();
+    m.ok(&format!(
+        "echo breaks > outbox/yan@far.example; \
+         for i in 1 2 3; do echo letter $i > outbox/{ZED}; done"
+    ));
+    soon("one comes", || bodies(&m).contains_key("back"));
+    let all: BTreeMap<_, _> = (1..4).map(|n| (format!("letter {n}"), 1)).collect();
+    wait_for(Duration::from_secs(60), "the others go", || bodies(&z) == all);
+    soon("only one waits", || sent(&m, "warning").len() == 1);
+    assert!(m.ok("cat sent/*/*.warning").contains("waits for yan@far.example"));
+}
+
+/// S1291: what is given up is not sent when the server is back. A letter whose bytes the link has lost is refused, and
+/// the one behind it goes.
+#[test]
+fn s1291_what_is_given_up_or_lost_stops_no_other() {
+    let at = Bed::new();
+    let server = peer::ftp_server(&at);
+    let (proxy, down) = switched(&server);
+    let bar = Machine::new(BAR, &config(proxy.port));
+    let zed = Machine::new(ZED, &config(server.port));
+    let m = bar.mount();
+    m.ok(&format!("echo given up > outbox/{ZED}"));
+    soon("it fails", || failures(&bar) > 0);
+    let out = bar.bed.msgfs_out(&["--me", "bar", "link", "drop", "ftp"]);
+    assert!(out.ok(), "{out:?}");
+    soon("it is over", || bar.count("sent") == 1);
+    for (text, bytes) in [("lost", "out/1"), ("kept", "out/2")] {
+        m.ok(&format!("echo {text} > outbox/{ZED}"));
+        soon("the link has it", || in_link(&bar, bytes).exists());
+    }
+    fs::remove_file(in_link(&bar, "out/1")).unwrap();
+    down.store(false, Ordering::SeqCst);
+    bar.hurry("ftp");
+    soon("all is over", || bar.count("sent") == 3);
+    let told = m.ok("cat sent/*/*.warning");
+    assert!(told.contains("given up by msgfs link drop"), "{told}");
+    assert!(told.contains("its bytes are gone"), "{told}");
+    let z = zed.mount();
+    soon("one comes", || bodies(&z) == [("kept".to_owned(), 1)].into());
+    assert_eq!(on_server(&at, ZED).iter().filter(|n| shown::has_ending(n, "txt")).count(), 1);
+}
+
+/// Returns the number of failed tries in the journal of a link.
+fn failures(machine: &Machine) -> usize {
+    let journal = fs::read_to_string(in_link(machine, "journal")).unwrap_or_default();
+    journal.matches("\"is\":\"later\"").count()
+}
+
+/// Changes each line in the journal of a machine without a mount.
+fn edit_journal(machine: &Machine, edit: impl Fn(&mut serde_json::Map<String, Value>)) {
+    let file = in_link(machine, "journal");
+    let edited = |line: &str| {
+        let mut all: Value = serde_json::from_str(line).unwrap();
+        edit(all.as_object_mut().unwrap());
+        format!("{all}\n")
+    };
+    let lines: Vec<String> = fs::read_to_string(&file).unwrap().lines().map(edited).collect();
+    fs::write(file, lines.concat()).unwrap();
+}
+
+/// S1292: a letter that failed eight days ago, before this machine was off, waits on after the next failure. It is
+/// refused at a failure after more than a week of tries.
+#[test]
+fn s1292_a_letter_is_given_up_after_a_week_of_tries() {
+    const EIGHT_DAYS: i64 = 8 * 24 * 3600 * 1000;
+    // No server is there.
+    let bar = Machine::new(BAR, &config(9));
+    let m = bar.mount();
+    m.ok(&format!("echo patient > outbox/{ZED}"));
+    soon("it fails", || failures(&bar) > 0);
+    m.umount();
+    let back = |value: &mut Value| *value = json!(value.as_i64().unwrap() - EIGHT_DAYS);
+    edit_journal(&bar, |line| {
+        ["at", "until"].iter().for_each(|name| line.get_mut(*name).into_iter().for_each(back));
+        line.get_mut("failed").into_iter().for_each(|failed| back(&mut failed["last"]));
+    });
+    let before = failures(&bar);
+    let m = bar.mount();
+    soon("it fails again", || failures(&bar) > before);
+    assert!(m.ok("cat sent/*/*.warning").contains(&format!("waits for {ZED}")));
+    m.umount();
+    edit_journal(&bar, |line| {
+        line.get_mut("until").into_iter().for_each(back);
+        line.get_mut("failed").into_iter().for_each(|f| f["spread"] = json!(EIGHT_DAYS));
+    });
+    let m = bar.mount();
+    let told = || m.sh("cat sent/*/*.warning").stdout;
+    soon("it is given up", || told().contains("not taken for a week"));
+}
+
+/// S1293: a letter with a file that cannot be read is not refused, and goes when the file can be read.
+#[test]
+fn s1293_a_file_that_cannot_be_read_now() {
+    need_root();
+    let at = Bed::new();
+    let server = peer::ftp_server(&at);
+    let bar = Machine::new(BAR, &config(server.port));
+    let zed = Machine::new(ZED, &config(server.port));
+    // Without links it waits in the mailbox.
+    bar.bed.config(&bar.tree.store());
+    let m = bar.mount();
+    let file = bar.file("data.bin", b"bytes");
+    m.ok(&format!(
+        "printf 'Attach: {}\\n\\nlocked\\n' | tee outbox/{ZED} > /dev/null",
+        file.display()
+    ));
+    m.umount();
+    let permit = |mode: &str| {
+        let base = bar.tree.base();
+        let out = bar
+            .bed
+            .sh(&format!("find {} -name data.bin -exec chmod {mode} {{}} +", base.display()));
+        assert!(out.ok(), "{out:?}");
+    };
+    permit("0");
+    bar.bed.config(&format!("{}links = true\n", bar.tree.store()));
+    let m = bar.bed.mount_without_override("bar");
+    let told = || m.ok("cat sent/*/*.warning 2>/dev/null; true");
+    soon("it is told", || told().contains("data.bin cannot be read"));
+    assert!(told().contains(&format!("waits for {ZED}")), "{}", told());
+    permit("600");
+    let z = zed.mount();
+    soon("it comes", || bodies(&z).contains_key("locked"));
+    assert_eq!(z.ok("cat inbox/*.d/data.bin"), "bytes");
+}
+
+/// S1294: a file at which the connection breaks each time stops no other that comes.
+#[test]
+fn s1294_a_file_that_breaks_the_connection_stops_no_other() {
+    let at = Bed::new();
+    let server = peer::ftp_server(&at);
+    let mut broken = None;
+    let proxy = Proxy::before_lines(server.port, move |line, _| {
+        let path = line.strip_prefix("RETR ")?;
+        (broken.get_or_insert_with(|| path.to_owned()) == path).then_some(Fault::Drop)
+    });
+    let bar = Machine::new(BAR, &config(server.port));
+    let zed = Machine::new(ZED, &config(proxy.port));
+    let m = bar.mount();
+    m.ok(&format!("for i in 1 2 3; do echo letter $i > outbox/{ZED}; done"));
+    soon("the server has all", || bar.count("sent") == 3);
+    let z = zed.mount();
+    soon("the others come", || bodies(&z).len() == 2);
+    soon("it is told", || z.cat("status.txt").contains("while a letter was fetched"));
+}
+
+/// S1296: the bytes of a letter are removed when it is carried, and at the next mount if msgfs was killed before.
+#[test]
+fn s1296_the_bytes_of_what_is_carried_are_removed() {
+    let at = Bed::new();
+    let server = peer::ftp_server(&at);
+    let bar = Machine::new(BAR, &config(server.port));
+    let m = bar.mount();
+    m.ok(&format!("echo hi > outbox/{ZED}"));
+    soon("it is carried", || bar.count("sent") == 1);
+    soon("its bytes are removed", || agz::names(&in_link(&bar, "out")).is_empty());
+    m.kill9();
+    fs::write(in_link(&bar, "out/0"), "left by the kill").unwrap();
+    let _m = bar.mount();
+    soon("they are removed", || !in_link(&bar, "out/0").exists());
 }

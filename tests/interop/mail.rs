@@ -288,6 +288,28 @@ fn s485_by_pop3() {
     assert_eq!(bodies(&z), all);
 }
 
+/// S1294: a mail at which the connection breaks each time stops no other that comes.
+#[test]
+fn s1294_a_mail_that_breaks_the_connection_stops_no_other() {
+    let at = Bed::new();
+    let server = server(&at);
+    let mut broken = None;
+    let proxy = Proxy::before_lines(server.imap, move |line, _| {
+        let uid = line.split_once("UID FETCH ")?.1.split(' ').next()?;
+        (broken.get_or_insert_with(|| uid.to_owned()) == uid).then_some(Fault::Drop)
+    });
+    let bar = machine(BAR, &server);
+    let mut config = config(ZED, &server);
+    config["email"]["imap_port"] = json!(proxy.port);
+    let zed = Machine::new(ZED, &config);
+    let m = bar.mount();
+    m.ok(&format!("for i in 1 2 3; do echo letter $i > outbox/{ZED}; done"));
+    soon("the server has all", || on_server(&at, ZED).len() == 3);
+    let z = zed.mount();
+    soon("the others come", || bodies(&z).len() == 2);
+    soon("it is told", || z.cat("status.txt").contains("while a letter was fetched"));
+}
+
 /// S486: a server may give new numbers to the same mails or to others; no mail is hidden or doubled by that.
 #[test]
 fn s486_a_server_that_counts_anew() {
