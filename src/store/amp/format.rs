@@ -18,7 +18,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytemuck::{Pod, Zeroable};
@@ -72,6 +72,8 @@ pub(super) struct AmpTableFacts {
     pub alias: u64,
     /// The hash of the id that it answers; 0 if it answers none.
     pub answers: u64,
+    /// The [hash](Roster::key_hash) of the keys among which the one of its signature was missing; 0 if none was.
+    pub lacking_keys: u64,
     /// The second since 1970 at which it goes stale; 0 if it never does, or already has.
     pub expires: u32,
     /// [`AmpFlag`]s.
@@ -95,8 +97,6 @@ pub(super) enum AmpFlag {
     /// It is signed, and its signed part holds the id under which it was written, because a link carried it. A second
     /// file with the same signed bytes is the same message, even under another id.
     Carried = 1 << 5,
-    /// It is signed, and the sender's key was not known.
-    Keyless = 1 << 6,
     /// It is mine, and the link that carries it will report more.
     RelayPending = 1 << 7,
     /// The file does not say that the message was read.
@@ -194,9 +194,7 @@ pub(super) struct AmpFormat {
     pub ways: OnceLock<Arc<dyn LinkRouter>>,
     /// My messages about which links will report more; `None` until they were looked up.
     pub pending_relays: Mutex<Option<HashMap<u32, AmpPendingRelay>>>,
-    /// True if the key of a sender elsewhere has become known.
-    pub has_new_keys: AtomicBool,
-    /// The [hash](Roster::hash_keys) of the keys by which messages were judged last; 0 if it is not known.
+    /// The [hash](Roster::key_hash) of the keys of the last scan; 0 before the first one.
     known_keys: AtomicU64,
     pub digests: DigestCache,
     /// The unread counts of other agents' mailboxes.
@@ -230,7 +228,6 @@ impl AmpFormat {
             new_aliases: Mutex::default(),
             ways: OnceLock::new(),
             pending_relays: Mutex::default(),
-            has_new_keys: AtomicBool::new(false),
             known_keys: AtomicU64::new(0),
             digests: DigestCache::default(),
             other_mailboxes: UnreadCounter::default(),
@@ -277,9 +274,9 @@ impl AmpFormat {
     /// Builds the facts about a message for the table.
     fn build_table_facts(
         &self,
+        context: &AmpScanContext,
         parsed: &AmpMessageRecord<'_>,
         to_me: bool,
-        now: Timestamp,
     ) -> AmpTableFacts {
         let mut kept = parsed.facts.table_facts;
         kept.set_flag(AmpFlag::Unread, to_me && !parsed.facts.is_read);
@@ -287,10 +284,9 @@ impl AmpFormat {
             AmpFlag::Malformed,
             matches!(parsed.claim, Some(SignatureClaim::Malformed(_))),
         );
-        kept.set_flag(
-            AmpFlag::Keyless,
-            matches!(parsed.claim, Some(SignatureClaim::Signed { key: None, .. })),
-        );
+        if let Some(SignatureClaim::Signed { key: None, .. }) = parsed.claim {
+            kept.lacking_keys = context.roster.key_hash;
+        }
         kept.set_flag(
             AmpFlag::Invalid,
             matches!(&parsed.claim, Some(claim @ SignatureClaim::Signed { key: Some(key), .. })
@@ -299,7 +295,7 @@ impl AmpFormat {
         let given = parsed.stored.relayed_id.as_deref().filter(|_| !to_me);
         kept.alias = given.map_or(kept.alias, |id| facts::hash_texts(&[id]));
         let Some(expires) = parsed.facts.expires else { return kept };
-        if expires <= now {
+        if expires <= context.now {
             kept.set_flag(AmpFlag::Expired, true);
         } else if to_me && let Ok(secs) = u32::try_from(expires.secs()) {
             // At `expires` itself the message is not stale yet.
@@ -343,7 +339,7 @@ impl FileFormat for AmpFormat {
     type Message<'a> = AmpMessageRecord<'a>;
     type Context = AmpScanContext;
 
-    const TAG: [u8; 8] = *b"ampfil06";
+    const TAG: [u8; 8] = *b"ampfil07";
     const LONGEST: usize = FILE_BYTES;
     const HAS_ARRIVAL: bool = true;
 
@@ -460,7 +456,7 @@ impl FileFormat for AmpFormat {
         let ids = IdLookup { key: (BY_ID, key), content, is_same: same, replaced };
         let mut copies = pass.find_copies(n, ids, opened.bytes);
         let to_me = AmpMailFolder::from_path(&opened.file.folder) == Some(AmpMailFolder::Inbox);
-        let mut kept = self.build_table_facts(&parsed, to_me, context.now);
+        let mut kept = self.build_table_facts(context, &parsed, to_me);
         let (is_open, underway) =
             if to_me { (false, None) } else { self.find_pending_relay(&parsed) };
         kept.set_flag(AmpFlag::RelayPending, is_open);
@@ -519,11 +515,10 @@ impl FileFormat for AmpFormat {
         table: &files::FileTable<AmpTableFacts>,
     ) -> Vec<u32> {
         let mut due = self.list_changed_relays(table);
-        let keys = context.roster.hash_keys();
-        let is_other = self.known_keys.swap(keys, Ordering::Relaxed) != keys;
-        if self.has_new_keys.swap(false, Ordering::Relaxed) || is_other {
-            let keyless = table.messages().filter(|(_, _, kept)| kept.has_flag(AmpFlag::Keyless));
-            due.extend(keyless.map(|(n, ..)| n));
+        let keys = context.roster.key_hash;
+        if self.known_keys.swap(keys, Ordering::Relaxed) != keys {
+            let lacks = |kept: &AmpTableFacts| ![0, keys].contains(&kept.lacking_keys);
+            due.extend(table.messages().filter(|(.., kept)| lacks(kept)).map(|(n, ..)| n));
         }
         let now = u32::try_from(context.now.secs()).unwrap_or(NEVER - 1);
         if self.next_expiry.load(Ordering::Relaxed) > now {

@@ -131,12 +131,11 @@ impl AmpHome {
         self.refresh_agents(&mut state).ok_or_else(|| self.no_config_error())
     }
 
-    /// Pins the key of a sender elsewhere, on disk if possible. Returns true if the address had no key. A known key is
-    /// never replaced.
+    /// Pins the key of a sender elsewhere, on disk if possible. A known key is never replaced.
     ///
     /// # Errors
     /// The error of the system; then nothing is pinned.
-    pub fn pin_key(&self, address: &str, key: PublicKey) -> Result<bool, StoreError> {
+    pub fn pin_key(&self, address: &str, key: PublicKey) -> Result<(), StoreError> {
         let address = address.to_ascii_lowercase();
         let mut state = self.state.lock();
         if let Some(known) = state.peer_keys.get(&address) {
@@ -146,7 +145,7 @@ impl AmpHome {
                     "the provider names another key than before; msgfs trusts the first one"
                 );
             }
-            return Ok(false);
+            return Ok(());
         }
         let mut peers = AmpPeerKeys::clone(&state.peer_keys);
         peers.insert(address, key);
@@ -162,9 +161,9 @@ impl AmpHome {
         // The next roster knows the key.
         let peers = Arc::clone(&state.peer_keys);
         if let Some(roster) = &mut state.roster {
-            *roster = Arc::new(Roster { peer_keys: peers, ..Roster::clone(roster) });
+            *roster = Arc::new(Roster::clone(roster).with_peer_keys(peers));
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Lists the folders of agents. Only real folders count, so that a `<name>` symlink to `<uuid>` is not a second
@@ -227,7 +226,7 @@ impl AmpHome {
                 }
             }
         }
-        Some(Roster {
+        let roster = Roster {
             me: me.or_else(|| self.my_dir.as_os_str().is_empty().then(placeholder_agent))?,
             broken_agents: self.find_broken_agents(folders, read),
             faults: list().filter_map(|r| r.fault_text.clone()).collect(),
@@ -235,8 +234,10 @@ impl AmpHome {
             default_provider: self.default_provider.clone(),
             agents,
             by_address,
-            peer_keys: peers,
-        })
+            peer_keys: Arc::default(),
+            key_hash: 0,
+        };
+        Some(roster.with_peer_keys(peers))
     }
 
     fn find_broken_agents(

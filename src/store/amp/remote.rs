@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::envelope::{self, AmpMessage};
 use super::facts::{self, AmpFacts, hash_texts};
@@ -65,9 +64,7 @@ impl RemoteMail for AmpStore {
     fn file_mail(&self, arrived: &InboundMail) -> Result<(), StoreError> {
         (self as &dyn Store).require_folder()?;
         for (address, key) in &arrived.keys {
-            if self.format.home.pin_key(address, *key)? {
-                self.format.has_new_keys.store(true, Ordering::Relaxed);
-            }
+            self.format.home.pin_key(address, *key)?;
         }
         if arrived.bytes.is_empty() {
             return Ok(());
@@ -79,9 +76,8 @@ impl RemoteMail for AmpStore {
         let is_double = |facts: &AmpFacts| {
             let table = self.table.read();
             // A file whose signature is not valid takes the place of no message.
-            let is_valid = |kept: &AmpTableFacts| {
-                !kept.has_flag(AmpFlag::Invalid) && !kept.has_flag(AmpFlag::Keyless)
-            };
+            let is_valid =
+                |kept: &AmpTableFacts| !kept.has_flag(AmpFlag::Invalid) && kept.lacking_keys == 0;
             let here = |n: &u32| {
                 AmpMailFolder::from_path(table.folder(*n)) == Some(AmpMailFolder::Inbox)
                     && table.facts(*n).is_some_and(is_valid)

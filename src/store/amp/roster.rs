@@ -31,6 +31,8 @@ pub(super) struct Roster {
     /// The agent of each address; `None` if several have it.
     pub by_address: HashMap<String, Option<usize>>,
     pub peer_keys: Arc<AmpPeerKeys>,
+    /// A hash of all addresses and keys. If it changes, messages whose sender's key was missing are judged again.
+    pub key_hash: u64,
 }
 
 /// An agent whose config cannot be read.
@@ -133,14 +135,16 @@ impl Roster {
         std::iter::once(self.me.name.as_str()).chain(self.me.addresses()).collect()
     }
 
-    /// Returns a hash of the addresses and keys of the agents of this machine.
-    pub fn hash_keys(&self) -> u64 {
+    /// Returns the same agents with these keys of senders elsewhere.
+    pub fn with_peer_keys(self, peer_keys: Arc<AmpPeerKeys>) -> Self {
         let mut texts: Vec<String> = Vec::new();
         for agent in &self.agents {
             texts.extend(agent.addresses().map(str::to_owned));
             texts.extend(agent.key.map(|key| key.to_base64()));
         }
-        hash_texts(&texts.iter().map(String::as_str).collect::<Vec<_>>())
+        texts.extend(peer_keys.iter().flat_map(|(to, key)| [to.clone(), key.to_base64()]));
+        let key_hash = hash_texts(&texts.iter().map(String::as_str).collect::<Vec<_>>());
+        Self { peer_keys, key_hash, ..self }
     }
 
     /// Returns an address in the form that messages of this store use.

@@ -438,6 +438,11 @@ fn s1283_a_key_of_this_machine_that_comes_later_counts() {
     };
     assert!(is_keyless(&books));
     let saved = store.save_cursors();
+    // A restart with the same keys judges nothing again.
+    let again = host.open("bob");
+    assert!(again.restore_cursors(&saved));
+    books.scan(&again, true);
+    assert_eq!(books.reported, 1);
     host.add("alice", "alice", &address("alice"));
     books.scan(&store, false);
     assert!(!is_keyless(&books));
