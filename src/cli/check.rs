@@ -6,7 +6,7 @@ use msgfs::identity::Pin;
 use msgfs::mailbox::UnopenedStore;
 use msgfs::model::verify;
 use msgfs::model::{SignatureClaim, display_path, sanitize_line};
-use msgfs::store::{Kind, Store, Violation};
+use msgfs::store::{Store, Violation};
 use serde::Serialize;
 
 use clap_complete::engine::ArgValueCompleter;
@@ -120,7 +120,7 @@ fn check_stores(
         let mut written = Ok(());
         let find_fault = |claim: &SignatureClaim| {
             let fault = verify::find_claim_fault(claim)?;
-            (store.kind() != Kind::Amp || !fits_other_key(claim, pins)).then_some(fault)
+            (!store.properties().offers_keys || !fits_other_key(claim, pins)).then_some(fault)
         };
         let outcome = store.check(&find_fault, &mut |violation| {
             *if violation.is_wrong() { &mut violations } else { &mut torn } += 1;
@@ -147,8 +147,7 @@ fn check_stores(
     if failed || violations > 0 { Err(Failure::AlreadyReported) } else { Ok(()) }
 }
 
-/// Returns true if a claimed signature is by a key that is trusted beside the one it names. An AMP message does not
-/// name its key: the sender's key file does, and a later key may have replaced the one that signed.
+/// Returns true if a claimed signature is by a key that is trusted beside the one it names.
 fn fits_other_key(claim: &SignatureClaim, pins: &[Pin]) -> bool {
     let SignatureClaim::Signed { key: Some(named), .. } = claim else { return false };
     let has_named =

@@ -63,6 +63,9 @@ pub struct StoreProperties {
     /// True if addresses are roles that several agents may fill. A signature is then verified with the key it carries,
     /// and no key is pinned to an address.
     pub uses_roles: bool,
+    /// True if messages name no key, and the store offers that of the sender. A later one may have replaced the one that
+    /// signed.
+    pub offers_keys: bool,
     /// True if its messages are transcripts, which are only read: they are shown as if they were mine, but are mail to
     /// nobody.
     pub holds_transcripts: bool,
@@ -114,6 +117,7 @@ impl StoreProperties {
             threads: ThreadScheme::Ids,
             answers: AnswerScheme::default(),
             uses_roles: false,
+            offers_keys: false,
             holds_transcripts: false,
             whole_seconds: false,
             shows_mounted: false,

@@ -93,6 +93,7 @@ impl AmpStore {
         let me = home.refresh_roster()?.me.address.clone();
         let about = StoreProperties {
             threads: ThreadScheme::Links,
+            offers_keys: true,
             max_body: limits::BODY_BYTES as u64,
             attachment_rule: Some(send::check_attachable),
             ..StoreProperties::new(spec, me, &home.my_dir)

@@ -63,6 +63,7 @@ impl Memory {
             answers: AnswerScheme::default(),
             holds_transcripts: false,
             uses_roles: of.roles,
+            offers_keys: false,
             shows_mounted: false,
             whole_seconds: false,
             max_body: 1000,
