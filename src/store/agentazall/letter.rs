@@ -304,19 +304,20 @@ pub(super) fn has_grown(bytes: &[u8], before: &[u8; 32], size: u64) -> bool {
     starts.into_iter().any(|start| <[u8; 32]>::from(Sha256::digest(without_mark(start))) == *before)
 }
 
-/// Returns the recipients as bare addresses, each once, To before Cc.
-pub(super) fn merge_recipients(to: &[String], cc: &[String]) -> Vec<String> {
-    let all = to.iter().chain(cc).map(|address| names::bare_address(address));
-    list_distinct(all.filter(|address| !address.is_empty()))
+/// Returns the recipients as bare addresses, each once: those of To, and those that are only in Cc.
+pub(super) fn split_recipients(to: &[String], cc: &[String]) -> (Vec<String>, Vec<String>) {
+    let mut seen = HashSet::new();
+    let mut list = |addresses: &[String]| {
+        let bare = addresses.iter().map(|address| names::bare_address(address));
+        bare.filter(|to| !to.is_empty() && seen.insert(to.clone())).collect::<Vec<_>>()
+    };
+    (list(to), list(cc))
 }
 
-/// Splits all recipients, as [`merge_recipients`] returns them, into those of To and those that are only in Cc.
-pub(super) fn split_recipients(
-    mut everybody: Vec<String>,
-    to: &[String],
-) -> (Vec<String>, Vec<String>) {
-    let only_cc = everybody.split_off(merge_recipients(to, &[]).len());
-    (everybody, only_cc)
+/// Returns all recipients, as [`split_recipients`] does.
+pub(super) fn merge_recipients(to: &[String], cc: &[String]) -> Vec<String> {
+    let (to, cc) = split_recipients(to, cc);
+    to.into_iter().chain(cc).collect()
 }
 
 /// Returns each text once, in the order in which they come. A letter may name very many.
@@ -327,8 +328,13 @@ pub(super) fn list_distinct(texts: impl Iterator<Item = String>) -> Vec<String> 
 
 /// Returns the id of the thread that a message begins. It follows from the subject and from all who take part; I am one
 /// of them, since the message lies in my mailbox.
-pub(super) fn derive_thread(subject: &str, from: &str, recipients: &[String], me: &str) -> String {
-    let mut people: Vec<&str> = recipients.iter().map(String::as_str).collect();
+pub(super) fn derive_thread(
+    subject: &str,
+    from: &str,
+    recipients: &[impl AsRef<str>],
+    me: &str,
+) -> String {
+    let mut people: Vec<&str> = recipients.iter().map(AsRef::as_ref).collect();
     people.extend([from, me].into_iter().filter(|p| !p.is_empty()));
     thread::derive_thread_id(subject, &people)
 }
@@ -390,13 +396,11 @@ mod tests {
     fn recipients_come_once_however_many_there_are() {
         let list = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
         let (to, cc) = (list(&["b", "A <a>", "b", ""]), list(&["c", "a", "c"]));
-        let everybody = merge_recipients(&to, &cc);
-        assert_eq!(everybody, ["b", "a", "c"]);
-        assert_eq!(split_recipients(everybody, &to), (list(&["b", "a"]), list(&["c"])));
+        assert_eq!(merge_recipients(&to, &cc), ["b", "a", "c"]);
+        assert_eq!(split_recipients(&to, &cc), (list(&["b", "a"]), list(&["c"])));
         let many: Vec<String> = (0..300_000).map(|n| n.to_string()).collect();
         let start = std::time::Instant::now();
-        let everybody = merge_recipients(&many, &many);
-        assert_eq!(split_recipients(everybody, &many), (many, Vec::new()));
+        assert_eq!(split_recipients(&many, &many), (many, Vec::new()));
         assert!(start.elapsed().as_secs() < 20, "each is compared with each");
     }
 

@@ -220,10 +220,10 @@ impl AgentAzall {
     /// Builds a message of what its file alone says.
     fn build_message(&self, parsed: ParsedLetter) -> Message {
         let reading = parsed.content;
-        let everybody = letter::merge_recipients(&reading.to, &reading.cc);
+        let (to, cc) = letter::split_recipients(&reading.to, &reading.cc);
+        let everybody: Vec<&String> = to.iter().chain(&cc).collect();
         let subject = reading.subject.as_deref().unwrap_or_default();
         let thread = letter::derive_thread(subject, &parsed.from, &everybody, &self.format.me);
-        let (to, cc) = letter::split_recipients(everybody, &reading.to);
         Message {
             from: Some(parsed.from).filter(|from| !from.is_empty()),
             to,

@@ -88,7 +88,8 @@ impl crate::store::MessageAppender for AgentAzall {
         with: &PrepareContext<'_>,
     ) -> Result<Vec<PreparedRecord>, StoreError> {
         self.require_mailbox_folder()?;
-        let everybody = letter::merge_recipients(&draft.to, &draft.cc);
+        let (to, cc) = letter::split_recipients(&draft.to, &draft.cc);
+        let everybody: Vec<&str> = to.iter().chain(&cc).map(String::as_str).collect();
         if everybody.is_empty() {
             return Err(StoreError::Invalid("To: names nobody".into()));
         }
@@ -102,7 +103,7 @@ impl crate::store::MessageAppender for AgentAzall {
         }
         let via = draft.via.as_deref().filter(|via| RemoteMail::has_link(self, via));
         if let Some(link) = via {
-            let is_far = |to: &&String| **to != self.format.me && !self.has_link_to(link, to);
+            let is_far = |to: &&&str| **to != self.format.me && !self.has_link_to(link, to);
             if let Some(to) = everybody.iter().find(is_far) {
                 let why = format!("Via: the link {link} does not reach {}", sanitize_line(to));
                 return Err(StoreError::Unreachable(why));
@@ -122,14 +123,13 @@ impl crate::store::MessageAppender for AgentAzall {
         }
         let files: Vec<_> = draft.attachments.iter().map(|a| (a.name.clone(), a.size)).collect();
         check_attachment_names(&files)?;
-        let to = everybody.join(", ");
-        let (first, also) = letter::split_recipients(everybody.clone(), &draft.to);
-        let id = self.find_free_id(&to, &subject, with)?;
+        let all = everybody.join(", ");
+        let id = self.find_free_id(&all, &subject, with)?;
         let bytes = write::compose_letter(
             &OutgoingLetter {
                 from: &self.format.me,
-                to: &first,
-                cc: &also,
+                to: &to,
+                cc: &cc,
                 subject: &subject,
                 now: with.now,
                 zone: self.zone(),
@@ -147,7 +147,7 @@ impl crate::store::MessageAppender for AgentAzall {
             Some(thread) if draft.in_reply_to.is_some() => thread,
             _ => letter::derive_thread(&subject, &self.format.me, &everybody, &self.format.me),
         };
-        Ok(vec![PreparedRecord { to, id, thread, bytes, files: draft.attachments.clone() }])
+        Ok(vec![PreparedRecord { to: all, id, thread, bytes, files: draft.attachments.clone() }])
     }
 
     fn check_appendable(&self, bytes: u64) -> Result<(), StoreError> {
