@@ -81,10 +81,7 @@ pub fn render(line: &AtsfLine<'_>, assets: &AtsfAssetLookup<'_>) -> AtsfRendered
         }
     }
     if out.left_out > 0 {
-        out.push_placeholder(&format!(
-            "{} more parts are left out; a message has at most {MAX_PARTS}",
-            out.left_out
-        ));
+        out.push_placeholder(&describe_left_out(out.left_out));
     }
     out.rendered
 }
@@ -245,6 +242,11 @@ pub(in crate::store) fn shorten_text(text: &str) -> Cow<'_, str> {
         }
         None => sanitize_line(text),
     }
+}
+
+/// Describes the parts above [`MAX_PARTS`] in words of a marked line.
+pub(in crate::store) fn describe_left_out(count: usize) -> String {
+    format!("{count} more parts are left out; a message has at most {MAX_PARTS}")
 }
 
 /// Returns a foreign word in a form that a file name may have.

@@ -1,13 +1,13 @@
 //! A message as it is shown: its text, with a marked line for each thought, image and call, and the files beside it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
 use super::message::{CallStatus, SessionBlock, SessionImage, SessionMessage, ToolCall};
 use crate::model::{encode_hex, sanitize_text};
-use crate::store::atsf::blocks::{MAX_PARTS, safe_word, shorten_text};
+use crate::store::atsf::blocks::{MAX_PARTS, describe_left_out, safe_word, shorten_text};
 use crate::store::text::json;
 
 /// A message as it is shown.
@@ -47,10 +47,7 @@ pub fn render_message(message: &SessionMessage) -> RenderedSessionMessage {
         }
     }
     if out.left_out > 0 {
-        out.push_line(&format!(
-            "[{} more parts are left out; a message has at most {MAX_PARTS}]",
-            out.left_out
-        ));
+        out.push_line(&format!("[{}]", describe_left_out(out.left_out)));
     }
     out.rendered
 }
@@ -58,8 +55,8 @@ pub fn render_message(message: &SessionMessage) -> RenderedSessionMessage {
 #[derive(Default)]
 struct SessionRenderer {
     rendered: RenderedSessionMessage,
-    /// Images that are among the parts already.
-    images: HashSet<String>,
+    /// By the name of each image so far, its part, or words that stand for one that is left out.
+    images: HashMap<String, String>,
     /// The digests of images by the address of their bytes, so that shared bytes are hashed once.
     digests: HashMap<*const u8, String>,
     /// The number of blocks so far, used in the names of parts.
@@ -95,12 +92,13 @@ impl SessionRenderer {
     fn render_image(&mut self, image: &SessionImage) {
         let address = image.data.as_ptr();
         let digest = self.digests.entry(address).or_insert_with(|| hash_image(image));
-        let mut name = name_image(digest, &image.media_type);
-        if !self.images.contains(&name) {
-            name = self.add_part(name, || Arc::clone(&image.data));
-            self.images.insert(name.clone());
-        }
-        self.push_line(&format!("[image: {} -> {name}]", shorten_text(&image.media_type)));
+        let name = name_image(digest, &image.media_type);
+        let part = match self.images.get(&name) {
+            Some(part) => part.clone(),
+            None => self.add_part(name.clone(), || Arc::clone(&image.data)),
+        };
+        self.push_line(&format!("[image: {} -> {part}]", shorten_text(&image.media_type)));
+        self.images.insert(name, part);
     }
 
     fn render_call(&mut self, call: &ToolCall) {
@@ -243,14 +241,16 @@ mod tests {
             let (media_type, data) = (format!("image/a{n}"), Arc::clone(&data));
             SessionBlock::Image(SessionImage { media_type, data })
         };
-        let s = shown((0..MAX_PARTS + 7).chain([0]).map(image).collect());
+        let s = shown((0..MAX_PARTS + 7).chain([0, MAX_PARTS + 6]).map(image).collect());
         assert_eq!(s.parts.len(), MAX_PARTS);
         assert!(s.parts.iter().all(|part| Arc::ptr_eq(&part.bytes, &data)));
         let mut last = s.body.lines().rev();
         let end = "[7 more parts are left out; a message has at most 16384]";
         assert_eq!(last.next(), Some(end));
+        let left_out = Some("[image: image/a16390 -> left out]");
+        assert_eq!(last.next(), left_out);
         assert_eq!(last.next(), Some("[image: image/a0 -> sha256-a12871fee210fb86.a0]"));
-        assert_eq!(last.next(), Some("[image: image/a16390 -> left out]"));
+        assert_eq!(last.next(), left_out);
     }
 
     #[test]
