@@ -47,6 +47,12 @@ pub fn shorten_name(name: &str, max: usize) -> String {
     fits.trim_end().to_owned() + &ending
 }
 
+/// Returns the first `max` characters of a text, and `…` after them if there are more.
+pub fn cut_text(text: &str, max: usize) -> Cow<'_, str> {
+    let cut = text.char_indices().nth(max).and_then(|(at, _)| text.get(..at));
+    cut.map_or(Cow::Borrowed(text), |cut| Cow::Owned(format!("{cut}…")))
+}
+
 /// Returns a path on one line, for use in a sentence.
 pub fn display_path(path: &Path) -> String {
     sanitize_line(&path.to_string_lossy()).into_owned()

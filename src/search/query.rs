@@ -7,7 +7,7 @@ use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
 use super::fold::{fold_text, has_words};
-use crate::model::{Day, sanitize_line};
+use crate::model::{Day, cut_text, sanitize_line};
 
 /// A query that was parsed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -213,9 +213,7 @@ fn split_key(text: &str) -> (Option<&'static str>, &str) {
 
 /// Returns a text of a query as an error shows it.
 fn repeat(text: &str) -> String {
-    let short: String = text.chars().take(REPEATED).collect();
-    let end = if short.len() < text.len() { "\u{2026}" } else { "" };
-    format!("`{}{end}`", sanitize_line(&short))
+    format!("`{}`", sanitize_line(&cut_text(text, REPEATED)))
 }
 
 impl NamePattern {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::id::is_message_id;
 use super::limits::{FILE_BYTES, KEPT_ATTACHMENTS};
-use crate::model::sanitize_line;
+use crate::model::{cut_text, sanitize_line};
 use crate::store::text::json::{self as scanner, JsonEvent, JsonValue};
 use crate::store::text::strict_json::{self as json, JsonFlaw, JsonMember};
 
@@ -394,9 +394,7 @@ fn string_text(value: JsonValue<'_>) -> Option<Cow<'_, str>> {
 
 /// Quotes a foreign value for a sentence, on one line and not too long.
 pub(super) fn shown(text: &str) -> String {
-    let cut: String = text.chars().take(80).collect();
-    let dots = if cut.len() < text.len() { "…" } else { "" };
-    format!("\"{}{dots}\"", sanitize_line(&cut))
+    format!("\"{}\"", sanitize_line(&cut_text(text, 80)))
 }
 
 #[cfg(test)]

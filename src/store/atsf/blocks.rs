@@ -1,11 +1,10 @@
 //! A message as text: its blocks in order. Each block that is not text becomes a marked line and a part with the full
 //! content.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::line::AtsfLine;
-use crate::model::{Attachment, sanitize_line, sanitize_text};
+use crate::model::{Attachment, cut_text, sanitize_line, sanitize_text};
 use crate::store::text::json_values::{as_text, pick_members, split_elements};
 
 /// The most characters of a title in a marked line.
@@ -194,7 +193,7 @@ impl AtsfRenderer<'_> {
         if let Some(place) = self.asset_places.get(reference) {
             return place.clone();
         }
-        let shown = shorten_text(reference).into_owned();
+        let shown = shorten_text(reference);
         let (size, withheld) = match (self.assets)(reference) {
             Ok(size) => (size, None),
             Err(why) => (0, Some(format!("withheld: {why}"))),
@@ -234,14 +233,8 @@ impl AtsfRenderer<'_> {
 }
 
 /// Returns a foreign word on one line and not too long.
-pub(in crate::store) fn shorten_text(text: &str) -> Cow<'_, str> {
-    match text.char_indices().nth(TITLE) {
-        Some((at, _)) => {
-            let cut = text.get(..at).unwrap_or_default();
-            Cow::Owned(format!("{}…", sanitize_line(cut)))
-        }
-        None => sanitize_line(text),
-    }
+pub(in crate::store) fn shorten_text(text: &str) -> String {
+    sanitize_line(&cut_text(text, TITLE)).into_owned()
 }
 
 /// Describes the parts above [`MAX_PARTS`] in words of a marked line.

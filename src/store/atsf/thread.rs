@@ -2,7 +2,7 @@
 
 use super::keep::head::KeptSource;
 use super::line::parse_time;
-use crate::model::Timestamp;
+use crate::model::{Timestamp, cut_text};
 use crate::store::engine::lines::log::BOM;
 use crate::store::text::json;
 use crate::store::text::json_values::{as_text, pick_members};
@@ -66,18 +66,13 @@ pub fn parse(bytes: &[u8]) -> AtsfThreadFile {
     let time = |value| as_text(value).and_then(|t| parse_time(&t).time());
     AtsfThreadFile::Thread(AtsfThreadMeta {
         id: owned(id.as_ref()),
-        title: as_text(title.as_ref()).filter(|title| !title.is_empty()).map(|t| cut_title(&t)),
+        title: as_text(title.as_ref())
+            .filter(|title| !title.is_empty())
+            .map(|t| cut_text(&t, TITLE).into_owned()),
         created: time(created.as_ref()),
         updated: time(updated.as_ref()),
         kept: KeptSource::from_metadata(metadata.as_ref()),
     })
-}
-
-fn cut_title(title: &str) -> String {
-    match title.char_indices().nth(TITLE) {
-        Some((at, _)) => format!("{}…", title.get(..at).unwrap_or_default()),
-        None => title.to_owned(),
-    }
 }
 
 /// Checks that msgfs reads threads of this `specVersion`.
