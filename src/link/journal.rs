@@ -28,8 +28,8 @@ const REMEMBERED: i64 = 90 * 24 * 3600 * 1000;
 /// The number of lines below which a journal is not compacted.
 const FEW_LINES: usize = 1000;
 
-/// The number of tries after which a message lets all others go first, and waits by its own backoff if the link fails at
-/// it.
+/// The number of tries after which a message lets all others go first, and waits by its own backoff if the link fails
+/// at it.
 pub const SET_ASIDE: u32 = 2;
 
 /// Returns the file in which a carrier records its progress on a message that takes several steps. It is removed with

@@ -63,8 +63,8 @@ pub struct StoreProperties {
     /// True if addresses are roles that several agents may fill. A signature is then verified with the key it carries,
     /// and no key is pinned to an address.
     pub uses_roles: bool,
-    /// True if messages name no key, and the store offers that of the sender. A later one may have replaced the one that
-    /// signed.
+    /// True if messages name no key, and the store offers that of the sender. A later one may have replaced the one
+    /// that signed.
     pub offers_keys: bool,
     /// True if its messages are transcripts, which are only read: they are shown as if they were mine, but are mail to
     /// nobody.

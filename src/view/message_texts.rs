@@ -145,7 +145,8 @@ impl MessageTexts {
         self.check_record(ix, entry, record)
     }
 
-    /// Returns the record with its thread and the time and the ids that are shown, or `Moved` if it belongs to another message.
+    /// Returns the record with its thread and the time and the ids that are shown, or `Moved` if it belongs to another
+    /// message.
     fn check_record(
         &self,
         ix: MsgIx,

@@ -1,7 +1,7 @@
 //! The letters at which the connection broke while they were fetched, and the time that a fetch has.
 //!
-//! A letter may break the connection each time, or last too long. The next fetch takes it last. If the connection breaks
-//! there again, the letter rests for some time, so that others are fetched meanwhile.
+//! A letter may break the connection each time, or last too long. The next fetch takes it last. If the connection
+//! breaks there again, the letter rests for some time, so that others are fetched meanwhile.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -86,8 +86,8 @@ impl BrokenFetches {
         }
     }
 
-    /// Notes that the connection broke, for this reason. Returns the reason why a letter is missing, if an earlier fetch
-    /// broke off there, too: then this fetch has all others.
+    /// Notes that the connection broke, for this reason. Returns the reason why a letter is missing, if an earlier
+    /// fetch broke off there, too: then this fetch has all others.
     pub fn note_break(&mut self, why: &str) -> Option<String> {
         let id = self.current.take()?;
         let is_again = self.is_noted(&id);

@@ -374,7 +374,8 @@ fn s1295_a_connection_that_breaks_ends_no_watch_over_a_file() {
     assert_eq!(kept["files"]["ftp:2026-04-24/a.txt"]["taken"]["sha"], "x", "{kept}");
 }
 
-/// S1294: a mail at which the connection breaks each time stops no other. The next fetch takes it last, and then it rests.
+/// S1294: a mail at which the connection breaks each time stops no other. The next fetch takes it last, and then it
+/// rests.
 #[test]
 fn s1294_a_mail_that_breaks_the_connection_stops_no_other() {
     for (protocol, command) in [("imap", "UID FETCH 1 "), ("pop", "RETR 1")] {

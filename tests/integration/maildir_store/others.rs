@@ -73,7 +73,8 @@ fn s811_a_thread_with_a_name_of_its_own() {
     assert_eq!(m.sh("grep -rl '^Thread: plan$' sent | wc -l").stdout.trim(), "2");
 }
 
-/// S1321: a stranger's mail with the id of another mail moves the answers of that mail nowhere, also if it is read first.
+/// S1321: a stranger's mail with the id of another mail moves the answers of that mail nowhere, also if it is read
+/// first.
 #[test]
 fn s1321_a_mail_with_the_id_of_another() {
     let (_bed, place, m) = with("", |place| {
