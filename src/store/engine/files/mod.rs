@@ -3,12 +3,13 @@
 //! It owns everything between the disk and a [`FileFormat`]:
 //! - `format` is what a format says of files. `walk` lists folders and examines single files, without following any link. It
 //!   finds what is new, changed, or gone.
-//! - `scan` reads changed files, on all cores, and reports them. It waits for unfinished files, or leaves them to the
-//!   next scan if a watcher calls it in time.
+//! - `batch` reads and parses changed files. `scan` has it do so, on all cores, and reports them. It waits for
+//!   unfinished files, or leaves them to the next scan if a watcher calls it in time.
 //! - `table` holds every file ever seen, and saves them. `copies` finds the files with one id, and `qualifier_log` keeps
 //!   which message had an id first. `tamper_log` finds files that held a verified message and hold something else now.
 //! - `store` is the part of the engine that such stores have alone. `open` opens one file by its number.
-//!   `folder` has the folders into which new files are put. `unread` counts unread messages. `raw` lists `raw/`, `watch` names the folders to watch, and `visit` is the walk of `msgfs check`.
+//!   `folder` has the folders into which new files are put. `unread` counts unread messages. `raw` lists `raw/`,
+//!   `watch` names the folders to watch, and `visit` is the walk of `msgfs check`.
 //!
 //! Rules that hold for every format:
 //!
@@ -20,6 +21,7 @@
 //! 4. A number stands for one message under one path and is never used again.
 //! 5. One bad file never hides another.
 
+mod batch;
 mod copies;
 mod folder;
 mod format;

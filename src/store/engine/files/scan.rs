@@ -3,13 +3,12 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::io;
-use std::marker::PhantomData;
-use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Instant;
 
 use rustix::fs::FileType;
 
+use super::batch::{FileReader, FileReadingResult, ReadBatch, file_inputs, parse_files};
 use super::format::{
     FileFormat, FileInput, FileReading, FileRejection, FileVerdict, MessageReporter, PassSummary,
     PendingReport, describe_odd_type,
@@ -19,15 +18,13 @@ use super::qualifier_log::QualifierLog;
 use super::table::{FileFlags, FileTable, stamp_hash};
 use super::walk::{DirCache, ScanWork};
 use super::{FileStore, GRACE, LOOK_EVERY};
-use crate::model::{name_encoding, sanitize_line};
+use crate::model::sanitize_line;
 use crate::store::engine::sources::ScanMemory;
 use crate::store::fs::{self, Stamp};
-use crate::store::{FoundMessage, Rejection, ScanSink, StoreError, confined, parallel};
+use crate::store::{FoundMessage, Rejection, ScanSink, StoreError, parallel};
 
 /// Files that are read before their messages are reported.
 const CHUNK: usize = 128;
-/// Bytes that are read before that.
-const CHUNK_BYTES: usize = 4 << 20;
 /// The number of files from which other threads are worth their start.
 const MANY: usize = 64;
 /// The faults of a message whose file is no message any more, if its last text is there and if it is not.
@@ -50,16 +47,6 @@ impl<F: FileFormat> ScanPass<'_, F> {
     pub fn queue_files(&mut self, files: impl IntoIterator<Item = u32>) {
         self.queue.extend(files);
     }
-}
-
-/// A file that was read in full.
-#[derive(Debug)]
-struct BatchFile<F> {
-    file: StoreFile<F>,
-    stamp: Stamp,
-    companion_hash: u64,
-    /// The range of its bytes in the batch.
-    bytes: Range<usize>,
 }
 
 /// An unfinished file.
@@ -507,110 +494,6 @@ impl<F: FileFormat> MessageReporter for FileScan<'_, F> {
         self.keeps_reported = true;
     }
 }
-
-/// The state with which a thread reads files.
-struct FileReader<F: FileFormat> {
-    /// The numbers of the files that it is to read.
-    queue: VecDeque<u32>,
-    dirs: Option<DirCache<'static>>,
-    /// Room for the next bytes.
-    buffer: Vec<u8>,
-    format: PhantomData<F>,
-}
-
-impl<F: FileFormat> Default for FileReader<F> {
-    fn default() -> Self {
-        Self { queue: VecDeque::new(), dirs: None, buffer: Vec::new(), format: PhantomData }
-    }
-}
-
-/// The results of reading files.
-struct ReadBatch<F> {
-    done: Vec<BatchFile<F>>,
-    /// The bytes of the files, one after the other. Separate buffers would have to be allocated and freed.
-    bytes: Vec<u8>,
-    gone: Vec<u32>,
-    failed: Vec<(StoreFile<F>, io::Error)>,
-    /// The number of files that were taken from the queue.
-    count: usize,
-}
-
-impl<F: FileFormat> FileReader<F> {
-    fn dirs(&mut self, files: &FileStore<F>) -> &mut DirCache<'static> {
-        self.dirs.get_or_insert_with(|| DirCache::new(files.properties.dir.clone()))
-    }
-
-    /// Reads the next files, as many as are held at once.
-    fn read_batch(&mut self, files: &FileStore<F>) -> ReadBatch<F::Facts> {
-        let bytes = std::mem::take(&mut self.buffer);
-        let mut out =
-            ReadBatch { done: Vec::new(), bytes, gone: Vec::new(), failed: Vec::new(), count: 0 };
-        out.bytes.clear();
-        while out.bytes.len() < CHUNK_BYTES
-            && let Some(n) = self.queue.pop_front()
-        {
-            out.count += 1;
-            let file = StoreFile::from_table(&files.table.read(), n);
-            let Some(file) = file.filter(|file| !file.row.has_flag(FileFlags::GONE)) else {
-                continue;
-            };
-            let start = out.bytes.len();
-            match read_with_companions(files, self.dirs(files), &file, &mut out.bytes) {
-                Ok((stamp, beside)) => {
-                    out.done.push(BatchFile {
-                        file,
-                        stamp,
-                        companion_hash: beside,
-                        bytes: start..out.bytes.len(),
-                    });
-                }
-                Err(e) if e.kind() == io::ErrorKind::NotFound => out.gone.push(n),
-                Err(e) => out.failed.push((file, e)),
-            }
-        }
-        out
-    }
-}
-
-fn read_with_companions<F: FileFormat>(
-    files: &FileStore<F>,
-    dirs: &mut DirCache<'_>,
-    file: &StoreFile<F::Facts>,
-    bytes: &mut Vec<u8>,
-) -> io::Result<(Stamp, u64)> {
-    let opened = confined::open_file(&*dirs.open(&file.folder)?, &file.name)?;
-    let stamp = confined::read_whole_into(&opened, F::LONGEST.saturating_add(1), bytes)?;
-    Ok((stamp, files.companion_hash(dirs, &file.folder, &file.name)?))
-}
-
-fn file_inputs<T>(reads: &ReadBatch<T>) -> Vec<FileInput<'_, T>> {
-    let mut out = Vec::with_capacity(reads.done.len());
-    for BatchFile { file, stamp, companion_hash: beside, bytes } in &reads.done {
-        let bytes = reads.bytes.get(bytes.clone()).unwrap_or_default();
-        out.push(FileInput { file, stamp: *stamp, companion_hash: *beside, bytes });
-    }
-    out
-}
-
-/// Parses files.
-fn parse_files<'r, F: FileFormat>(
-    files: &FileStore<F>,
-    context: &F::Context,
-    dirs: &mut DirCache<'_>,
-    opened: &'r [FileInput<'r, F::Facts>],
-) -> Vec<FileReadingResult<'r, F>> {
-    let mut said = |opened: &'r FileInput<'r, F::Facts>| {
-        if name_encoding::is_encoded(&opened.file.name) {
-            return Ok(FileReading::rejected("its name is not UTF-8".into()));
-        }
-        files.format.parse_file(context, dirs, opened)
-    };
-    opened.iter().map(&mut said).collect()
-}
-
-/// The reading of a file, if it could be read.
-type FileReadingResult<'r, F> =
-    io::Result<FileReading<<F as FileFormat>::Message<'r>, <F as FileFormat>::Facts>>;
 
 /// A file that was read, and its reading.
 pub(super) type JudgedFile<'r, F> = (
