@@ -9,9 +9,10 @@ use super::address;
 use super::attachments::resolve_attachments;
 use super::envelope::{self, AmpMessage};
 use super::facts::{self, collect_facts};
-use super::format::{AmpFlag, AmpMailFolder, message_file_stem};
+use super::format::{AmpMailFolder, message_file_stem};
 use super::limits::is_over_limit;
 use super::roster::Roster;
+use super::table_facts::AmpFlag;
 use crate::model::{Timestamp, sanitize_line};
 use crate::store::engine::files::{
     self, ArrivalOrder, FileFormat as _, PathRole, WalkEntry, file_violation,

@@ -6,9 +6,10 @@ use serde_json::Value;
 
 use super::address::is_wire_address;
 use super::envelope::{AmpMessage, ReadState};
-use super::format::{AmpFlag, AmpMailFolder, AmpTableFacts};
+use super::format::AmpMailFolder;
 use super::id::is_message_id;
 use super::roster::Roster;
+use super::table_facts::{AmpFlag, AmpTableFacts};
 use super::{id, verify};
 use crate::model::{CLOCK_SKEW_MS, SignatureClaim, Timestamp, sanitize_line};
 use crate::store::digest;

@@ -7,8 +7,8 @@
 //!
 //! The store on top of it:
 //! - `agent`, `home`, `roster`: the agents of this host, my own agent, and the meaning of addresses.
-//! - `format`, `facts`, `references`: the files, and those that are one message. `multicast`: messages to several
-//!   recipients.
+//! - `format`, `facts`, `table_facts`, `references`: the files, and those that are one message. `multicast`: messages
+//!   to several recipients.
 //! - `read`, `attachments`: one message in full. `send`: new ones. `receipts`: proofs that they were read. `health`,
 //!   `check`: the rest.
 //! - [`registration`], `remote`: the mail that links exchange with providers elsewhere.
@@ -37,6 +37,7 @@ pub mod registration;
 mod remote;
 mod roster;
 mod send;
+mod table_facts;
 pub mod verify;
 pub mod write;
 

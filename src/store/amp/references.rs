@@ -3,9 +3,8 @@
 use std::borrow::Cow;
 
 use super::facts::hash_texts;
-use super::format::{
-    AmpMailFolder, AmpTableFacts, BY_ALIAS, BY_ID, find_resent_copies, message_file_stem,
-};
+use super::format::{AmpMailFolder, find_resent_copies, message_file_stem};
+use super::table_facts::{AmpTableFacts, BY_ALIAS, BY_ID};
 use crate::model::encode_hex;
 use crate::store::engine::files::FileTable;
 

@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use super::envelope::{self, AmpMessage};
 use super::facts::{self, AmpFacts, hash_texts};
-use super::format::{
-    AmpFlag, AmpFormat, AmpMailFolder, AmpMessageRecord, AmpTableFacts, BY_ID, find_resent_copies,
-};
+use super::format::{AmpFormat, AmpMailFolder, AmpMessageRecord, find_resent_copies};
 use super::limits::FILE_BYTES;
 use super::multicast::AmpMulticast;
+use super::table_facts::{AmpFlag, AmpTableFacts, BY_ID};
 use super::{AmpStore, address, edit};
 use crate::model::{Timestamp, sanitize_line};
 use crate::store::atomic_file::FileSlot;
