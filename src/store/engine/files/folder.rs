@@ -44,7 +44,7 @@ impl<F: FileFormat> FileStore<F> {
     /// # Errors
     /// As [`confined::open_dir`].
     pub fn open_folder(&self, path: &str) -> Result<OpenFolder<'_, F>, StoreError> {
-        self.wrap_folder(path, confined::open_dir(&self.properties.dir, &path_parts(path)))
+        self.open_folder_of(&self.properties.dir, path)
     }
 
     /// Opens a folder, and creates it if it is not there.
@@ -52,10 +52,8 @@ impl<F: FileFormat> FileStore<F> {
     /// # Errors
     /// As [`confined::make_dir`].
     pub fn make_folder(&self, path: &str) -> Result<OpenFolder<'_, F>, StoreError> {
-        self.wrap_folder(
-            path,
-            confined::make_dir(&self.properties.dir, &path_parts(path), DIR_MODE),
-        )
+        let dir = &self.properties.dir;
+        self.wrap_folder(dir.join(path), confined::make_dir(dir, &path_parts(path), DIR_MODE))
     }
 
     /// Opens a folder by its path in a mailbox that lies elsewhere.
@@ -72,11 +70,9 @@ impl<F: FileFormat> FileStore<F> {
 
     fn wrap_folder(
         &self,
-        path: impl AsRef<Path>,
+        path: PathBuf,
         dir: io::Result<OwnedFd>,
     ) -> Result<OpenFolder<'_, F>, StoreError> {
-        // A path from the root stays as it is.
-        let path = self.properties.dir.join(path);
         let dir = dir.map_err(|e| StoreError::io(&path, e))?;
         Ok(OpenFolder { files: self, dir, path })
     }
