@@ -41,6 +41,7 @@ pub use signature::{
 };
 pub use text::{
     cut_text, decode_hex_u64, display_path, encode_hex, escape_json, flatten_line, is_visible,
-    quote_shell_word, sanitize_line, sanitize_lines, sanitize_text, shorten_name, write_at,
+    list_distinct, quote_shell_word, sanitize_line, sanitize_lines, sanitize_text, shorten_name,
+    write_at,
 };
 pub use time::{CLOCK_SKEW_MS, Day, Timestamp};

@@ -1,6 +1,7 @@
 //! Foreign text made safe for a terminal.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::path::Path;
 
 /// Returns a body that cannot control a terminal (docs/SEMANTICS.md, S21 and S22). CRLF becomes a newline.
@@ -51,6 +52,12 @@ pub fn shorten_name(name: &str, max: usize) -> String {
 pub fn cut_text(text: &str, max: usize) -> Cow<'_, str> {
     let cut = text.char_indices().nth(max).and_then(|(at, _)| text.get(..at));
     cut.map_or(Cow::Borrowed(text), |cut| Cow::Owned(format!("{cut}…")))
+}
+
+/// Returns each text once, in the order in which they come.
+pub fn list_distinct(texts: impl Iterator<Item = String>) -> Vec<String> {
+    let mut seen = HashSet::new();
+    texts.filter(|text| seen.insert(text.clone())).collect()
 }
 
 /// Returns a path on one line, for use in a sentence.

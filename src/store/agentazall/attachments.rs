@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Dir, FileType};
 
 use super::block::LetterContent;
-use super::letter::{self, ParsedLetter};
+use super::letter::ParsedLetter;
 use super::names;
-use crate::model::Attachment;
+use crate::model::{Attachment, list_distinct};
 use crate::store::atomic_file::TEMP_END;
 use crate::store::confined;
 use crate::store::digest::DigestCache;
@@ -124,7 +124,7 @@ pub(super) fn list_attachments(
 /// Returns the names that a message gives, signed or not.
 fn list_stated_names(parsed: &ParsedLetter, there: &[Attachment]) -> Vec<String> {
     if let Some(files) = &parsed.content.signed_attachments {
-        return letter::list_distinct(files.iter().map(|file| file.name.clone()));
+        return list_distinct(files.iter().map(|file| file.name.clone()));
     }
     let mut names: Vec<String> = Vec::new();
     // Names are joined with commas and not quoted. The names on disk tell which commas are part of a name.
@@ -136,7 +136,7 @@ fn list_stated_names(parsed: &ParsedLetter, there: &[Attachment]) -> Vec<String>
         }
     }
     names.extend(line.split(',').map(|name| name.trim().to_owned()));
-    letter::list_distinct(names.into_iter().filter(|name| !name.is_empty()))
+    list_distinct(names.into_iter().filter(|name| !name.is_empty()))
 }
 
 /// Returns the reason why a file that is there is withheld all the same.

@@ -320,12 +320,6 @@ pub(super) fn merge_recipients(to: &[String], cc: &[String]) -> Vec<String> {
     to.into_iter().chain(cc).collect()
 }
 
-/// Returns each text once, in the order in which they come. A letter may name very many.
-pub(super) fn list_distinct(texts: impl Iterator<Item = String>) -> Vec<String> {
-    let mut seen = HashSet::new();
-    texts.filter(|text| seen.insert(text.clone())).collect()
-}
-
 /// Returns the id of the thread that a message begins. It follows from the subject and from all who take part; I am one
 /// of them, since the message lies in my mailbox.
 pub(super) fn derive_thread(

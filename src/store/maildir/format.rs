@@ -4,7 +4,6 @@
 //! the digest of the canonical form. So nobody takes the id of another mail, whichever comes first. A message that
 //! disappears is held for a moment, because a program may be about to put it back under another name.
 
-use std::collections::HashSet;
 use std::io;
 use std::path::Path;
 
@@ -18,7 +17,7 @@ use super::send::SendmailRuns;
 use super::settings::{MaildirMarks, MaildirSettings};
 use super::{MaildirStore, check};
 use crate::mime::reading::{FILE_BYTES, MailLimitError};
-use crate::model::{Message, Timestamp};
+use crate::model::{Message, Timestamp, list_distinct};
 use crate::store::digest::secure_hash64;
 use crate::store::engine::Format;
 use crate::store::engine::files::{
@@ -295,12 +294,10 @@ impl FileFormat for MaildirFormat {
         let is_my_name_unproven = from_me && !in_sent;
         let has_note = in_sent && self.outcomes.find_refusal(&shown.id).is_some();
         let all = shown.to.iter().chain(&shown.cc).map(|to| to.to_ascii_lowercase());
-        let mut seen = HashSet::new();
-        let to: Vec<String> = all.filter(|address| seen.insert(address.clone())).collect();
         Some(FoundMessage {
             at: StoreFile::<MaildirFacts>::location(n, opened.bytes.len()),
             from: from.into(),
-            to: to.join(", ").into(),
+            to: list_distinct(all).join(", ").into(),
             thread: shown.thread.unwrap_or_default().into(),
             parent: mail.parent.map(Into::into),
             id: mail::index_id(shown.id, &mail.facts.digest).into(),
@@ -372,9 +369,8 @@ impl FileFormat for MaildirFormat {
 
 /// Returns true if a file is gone, and no other file holds the message that it held.
 fn is_lost(table: &FileTable<MaildirFacts>, n: u32) -> bool {
-    let was_shown = |row: &FileRow| {
-        [FileFlags::GONE, FileFlags::MESSAGE].map(|flag| row.has_flag(flag)) == [true; 2]
-    };
+    let was_shown =
+        |row: &FileRow| row.has_flag(FileFlags::GONE) && row.has_flag(FileFlags::MESSAGE);
     let facts = table.facts(n).filter(|_| table.row(n).is_some_and(was_shown));
     facts.is_some_and(|facts| facts.find_copies(table).is_empty())
 }
