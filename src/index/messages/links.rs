@@ -1,8 +1,10 @@
-//! The ids that messages have and answer, in stores whose format has no thread ids.
+//! The ids that messages have, and those that their links name: the id that a message answers in stores whose format
+//! has no thread ids, that of its parent in stores that join threads.
 //!
 //! A link names an id, not a message. If several messages have that id, the link means the earliest that was not
-//! rejected, or none where links need no signature. Messages that are gone from the store count, so that a thread does
-//! not fall apart when a message in its middle is deleted.
+//! rejected. Messages that are gone from the store count, so that a thread does not fall apart when a message in its
+//! middle is deleted. The links of stores that join threads need no signature. There an id that several messages have
+//! means none of them, and those that are gone count only while none is there.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +15,7 @@ use crate::index::intern::StrId;
 use crate::index::messages::IndexEntry;
 use crate::index::position::{MsgIx, ThreadIx};
 
-/// Value of [`ReplyLink::answers`] for a message that answers none.
+/// Value of [`ReplyLink::answers`] for a message whose link names none.
 const NO_ID: StrId = StrId::MAX;
 
 /// The link data of one message of such a store: 16 bytes.
@@ -24,14 +26,14 @@ pub(in crate::index) struct ReplyLink {
     ix: MsgIx,
     /// The store's id of the message, without the qualifier that separates it from others of the same id.
     id: StrId,
-    /// The id of the message it answers, or [`NO_ID`].
+    /// The id that its link names, or [`NO_ID`].
     answers: StrId,
     /// The thread it begins.
     own: ThreadIx,
 }
 
 impl ReplyLink {
-    /// Creates the link of a message. `answers` is the id that it answers, `own` the thread that it begins.
+    /// Creates the link of a message. `answers` is the id that the link names, `own` the thread that it begins.
     pub fn new(ix: MsgIx, id: StrId, answers: Option<StrId>, own: ThreadIx) -> Self {
         Self { ix, id, answers: answers.unwrap_or(NO_ID), own }
     }
@@ -41,7 +43,7 @@ impl ReplyLink {
         self.id
     }
 
-    /// Returns the id that the message answers.
+    /// Returns the id that the link names.
     pub fn answers(&self) -> Option<StrId> {
         (self.answers != NO_ID).then_some(self.answers)
     }
@@ -100,7 +102,7 @@ impl ReplyLinks {
         messages_under(&self.by_id, store, id)
     }
 
-    /// Returns the messages that answer an id.
+    /// Returns the messages whose link names an id.
     pub fn messages_answering(&self, store: usize, id: StrId) -> impl Iterator<Item = MsgIx> + '_ {
         messages_under(&self.answering, store, id)
     }

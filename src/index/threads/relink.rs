@@ -1,9 +1,10 @@
-//! Threads made from reply links, for stores whose format has no thread ids (docs/SEMANTICS.md, S114 and S122).
+//! Threads made from links (docs/SEMANTICS.md, S114, S122 and S811), for stores whose format has no thread ids, or
+//! whose messages join the threads of their parents.
 //!
-//! A message belongs to the thread of the message it answers, if its signature is valid, or its store needs none, and
-//! that message is known; otherwise to the thread that it begins. Messages arrive in any order, and signatures may be
-//! judged again, so all messages below a message move with it. Each change is recorded as pending, and
-//! [`ThreadTable::relink_threads`] applies all of them at once.
+//! A message belongs to the thread of the message that its link names, if that is known, and if its own signature is
+//! valid or its store joins threads. Otherwise it belongs to the thread that it begins. Messages arrive in any
+//! order, and signatures may be judged again, so all messages below a message move with it. Each change is recorded as
+//! pending, and [`ThreadTable::relink_threads`] applies all of them at once.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 

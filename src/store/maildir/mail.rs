@@ -30,14 +30,15 @@ const DAY_MS: i64 = 86_400_000;
 /// A mail that was read.
 #[derive(Debug, Default)]
 pub struct MaildirMail {
-    /// The message as it is shown. Its thread is the id of the first mail that it names.
+    /// The message as it is shown. Its thread is the one that it names if it is signed, else the id of the first mail
+    /// that it names, else its own.
     pub message: model::Message,
     /// The contents of its attachments.
     pub files: Vec<Vec<u8>>,
     /// The ids in `References`.
     pub references: Vec<String>,
-    /// The id of the mail whose thread this one joins: the first that it names. `None` if it names its thread itself, or
-    /// no mail.
+    /// The id of the mail whose thread this one joins: the first that it names. `None` if it names its thread itself,
+    /// or no mail.
     pub parent: Option<String>,
     /// The signature that it carries.
     pub claim: Option<SignatureClaim>,

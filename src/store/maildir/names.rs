@@ -76,7 +76,7 @@ pub fn folder_name(path: &[&str]) -> Option<String> {
         [one] if one.starts_with('.') => {
             let name: Vec<String> = one.split('.').skip(1).map(|part| decoded(&part)).collect();
             let name = name.join("/");
-            Some(name.strip_prefix("INBOX/").map_or(name.clone(), str::to_owned))
+            Some(name.strip_prefix("INBOX/").unwrap_or(&name).to_owned())
         }
         all if all.len() > MAX_DEPTH
             || all.iter().any(|p| p.starts_with('.') || matches!(*p, "new" | "cur" | "tmp")) =>

@@ -1,9 +1,9 @@
 //! Sending: a copy among my sent mail, then a file in the Maildir of each recipient of this machine, then the program
 //! that reaches the others (docs/formats/maildir.md, section 8).
 //!
-//! A repeated append does only what is missing. A file is delivered if an earlier append noted that, or if the unique
-//! part of its name is in `new/` or `cur/`, which every append looks at first. Nobody knows if the program took a mail
-//! before msgfs was killed, so that step may happen twice.
+//! A repeated append does only what is missing. A file is delivered if an earlier append noted that, or if a file
+//! with the lasting part of its name is in `new/` or `cur/`, which every append looks at first. Nobody knows if the
+//! program took a mail before msgfs was killed, so that step may happen twice.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
