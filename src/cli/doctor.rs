@@ -353,7 +353,8 @@ fn find_key_problems(context: &CommandContext) -> Vec<DoctorProblem> {
     let used = SignerRegistry::open(&context.paths.signers_file(), true);
     let key = KeyPair::load_own(&context.paths.key_file(), &used, false).err().filter(is_wrong);
     let key = key.or_else(|| used.last_key(SignerRegistry::OWN).err());
-    let keyring = Keyring::open_read_only(&context.paths.keyring_file()).err();
+    let keyring = Keyring::open_read_only(&context.paths.keyring_file());
+    let keyring = keyring.map_or_else(|e| Some(e.to_string()), |keyring| keyring.fault());
     key.map(DoctorProblem::error).into_iter().chain(keyring.map(DoctorProblem::error)).collect()
 }
 

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use crate::store::atomic_file::{self, FileSlot};
 use crate::store::fs;
 
-/// The largest size of a key or a keyring. Larger files are not read.
+/// The largest size of a key or a keyring. Larger files are neither read nor written.
 pub(super) const MAX_BYTES: u64 = 64 << 20;
 
 /// The mode of private files: the owner reads and writes, nobody else does anything.
@@ -35,8 +35,12 @@ pub(super) fn create_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::sync_dir(folder)
 }
 
-/// Replaces a file, or creates it, durably. Readers see the old content or the new one.
+/// Replaces a file, or creates it, durably. Readers see the old content or the new one. Content that is too large to
+/// be read again is an error.
 pub(super) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
     make_parent_dir(path)?;
     atomic_file::write_atomic(path, bytes, PRIVATE)
 }

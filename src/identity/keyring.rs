@@ -15,6 +15,8 @@
 //!    for first-use pins that are not written yet and that the file does not contradict, and for my own keys: they stay
 //!    pinned to my addresses that have no key in the file.
 //! 6. A file that cannot be understood is an error and is never replaced.
+//! 7. A message brings no key for an address that is too long, and none into a file that is nearly as large as it can
+//!    be. Its signature is then unknown. Keys that are there stay.
 //!
 //! The verdict on a signature follows from the message and the file alone, whatever was judged before.
 //!
@@ -27,6 +29,7 @@ mod error;
 mod own_keys;
 mod rejection_text;
 mod reviews;
+mod size;
 
 pub use error::KeyringError;
 pub use rejection_text::describe_other_own_key;
@@ -39,6 +42,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use self::rejection_text::{describe_changed_key, describe_foreign_key, describe_wrong_signature};
+use self::size::KeyringSize;
 use super::disk;
 use super::document::{KeyringDocument, PinOrigin, PinRecord, parse_time};
 use crate::model::locks::Mutex;
@@ -148,6 +152,8 @@ struct KeyringState {
     has_unsaved_uses: bool,
     /// The stamp of the file when it was last read or written; `None` if there was no file.
     stamp: Option<Stamp>,
+    /// The size of the file with what is not written yet.
+    size: KeyringSize,
     /// Addresses that got their first key and were not reported yet.
     first_uses: BTreeSet<String>,
     /// Addresses whose keys were trusted or forgotten since the last question.
@@ -262,6 +268,9 @@ impl Keyring {
         }
         let owner = state.find_other_owner(&key, from).filter(|_| scope == SignatureScope::Renamed);
         if trusted.is_empty() && owner.is_none() {
+            if !state.size.add_key(from) {
+                return SignatureVerdict::Unknown;
+            }
             return state.pin_first_key(from, message.store, key, now);
         }
         state.record_refused_key(from, key, now);
@@ -415,9 +424,11 @@ impl Keyring {
         !state.changed_addresses.is_empty()
     }
 
-    /// Returns why the file could not be read again; `None` if all is well.
+    /// Returns why the file could not be read again, or that it is full; `None` if all is well.
     pub fn fault(&self) -> Option<String> {
-        self.state.lock().fault.clone()
+        let state = self.state.lock();
+        let full = || KeyringError::Full(self.path.clone()).to_string();
+        state.fault.clone().or_else(|| state.size.is_full().then(full))
     }
 
     /// Applies a change to the newest state of the file and writes it.
@@ -474,7 +485,7 @@ impl KeyringState {
 
     /// Remembers the key as refused for the address.
     fn record_refused_key(&mut self, from: &str, key: PublicKey, now: Timestamp) {
-        if self.document.is_refused(from, key) {
+        if self.document.is_refused(from, key) || !self.size.add_key(from) {
             return;
         }
         let when = now.rfc3339();
@@ -501,11 +512,13 @@ impl KeyringState {
         let (mut document, stamp) = read_document(path)?;
         let restored = self.restore_own_keys(&mut document);
         let in_file = document.trusted_keys();
+        let mut size = KeyringSize::of_file(stamp);
         let forgotten = &self.document.forgotten_messages;
         self.new_pins.retain(|address, (key, pin)| {
             let is_older = document.forgotten_messages.get(address) != forgotten.get(address);
             !is_older
                 && !in_file.contains_key(address)
+                && size.add_key(address)
                 && document.pin_key(address, *key, pin.clone()).is_some()
         });
         let trusted = document.trusted_keys();
@@ -516,12 +529,14 @@ impl KeyringState {
                     Some(keys) => !keys.contains(key),
                     None => trusted.values().flatten().any(|other| other == key),
                 };
-                still && document.record_refused_key(address, *key, when).is_some()
+                still
+                    && size.add_key(address)
+                    && document.record_refused_key(address, *key, when).is_some()
             });
             !refused.is_empty()
         });
         self.has_unsaved_uses = !restored.is_empty();
-        self.stamp = stamp;
+        (self.stamp, self.size) = (stamp, size);
         self.adopt_document(document, trusted);
         // The file has lost the refused keys of these addresses, too.
         self.changed_addresses.extend(restored);
@@ -563,13 +578,17 @@ impl KeyringState {
     fn write_file(&mut self, path: &Path, document: KeyringDocument) -> Result<(), KeyringError> {
         let io = io_error_at(path);
         let text = document.to_text().map_err(|e| io(e.into()))?;
-        disk::replace_file(path, text.as_bytes()).map_err(io)?;
+        disk::replace_file(path, text.as_bytes()).map_err(|e| match e.kind() {
+            io::ErrorKind::FileTooLarge => KeyringError::Full(path.to_owned()),
+            _ => io(e),
+        })?;
         let trusted = document.trusted_keys();
         self.adopt_document(document, trusted);
         self.new_pins.clear();
         self.new_refusals.clear();
         self.has_unsaved_uses = false;
         self.stamp = Stamp::from_path(path).map_err(io)?;
+        self.size = KeyringSize::of_file(self.stamp);
         Ok(())
     }
 }
@@ -600,7 +619,10 @@ fn read_document(path: &Path) -> Result<(KeyringDocument, Option<Stamp>), Keyrin
         Err(e) => return Err(disk::describe_file_fault(&e).map_or_else(|| io(e), corrupt)),
     };
     let stamp = Stamp::from_file(&file).map_err(io)?;
-    let bytes = fs::read_limited(file, disk::MAX_BYTES).map_err(io)?;
+    let bytes = fs::read_limited(file, disk::MAX_BYTES).map_err(|e| match e.kind() {
+        io::ErrorKind::InvalidData => corrupt(format!("it {e}")),
+        _ => io(e),
+    })?;
     Ok((KeyringDocument::parse(&bytes).map_err(corrupt)?, Some(stamp)))
 }
 

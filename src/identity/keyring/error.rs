@@ -19,6 +19,15 @@ pub enum KeyringError {
         Remedy::MoveAway(.0.clone())
     )]
     Corrupt(PathBuf, String),
+    /// A keyring that is nearly as large as it can be.
+    #[error(
+        "{}: the keyring is full: a sender without a key in it gets none, and what that sender signs is unknown; take \
+         out what is not needed, or move it away to start with an empty one (every sender is then trusted on first \
+         use again): {}",
+        display_path(.0),
+        Remedy::MoveAway(.0.clone())
+    )]
+    Full(PathBuf),
     /// An I/O error.
     #[error("{}: the keyring cannot be read or written: {source}", display_path(path))]
     Io {

@@ -1,4 +1,5 @@
 mod own_keys;
+mod size;
 
 use super::*;
 use crate::model::{SignatureScope, SignedBytes};

@@ -19,6 +19,24 @@ fn over(text: &str, covered: &[u8], seed: u8) -> String {
     around(text, &key(seed), &[], &BASE64.encode(key(seed).sign(covered).to_bytes()))
 }
 
+/// S1340: a letter of a sender with a very long address is readable, and pins no key. One with a long address does.
+#[test]
+fn s1340_a_very_long_address() {
+    let from =
+        |len: usize, n| letter(&"x".repeat(len - "@localhost".len()), "hello", n).signed(&key(1));
+    let (most, more) = (from(1024, 1), from(1025, 2));
+    let (bed, _tree, m) = with(|_, tree| {
+        tree.receive(&most);
+        tree.receive(&more);
+    });
+    let pinned = message(&m, most.id());
+    assert_eq!(pinned.must("Signature"), format!("valid {}", fingerprint(&key(1))));
+    let unknown = message(&m, more.id());
+    assert_eq!((unknown.must("Signature"), unknown.body.as_str()), ("unknown", "hello\n"));
+    let ring = std::fs::read_to_string(bed.state("bar").join("keyring.json")).unwrap();
+    assert!(ring.contains(most.get("From")) && !ring.contains(more.get("From")), "{ring}");
+}
+
 /// S103: each form of signature that a real writer leaves is valid, and the text is the signed text.
 #[test]
 fn s103_forms() {
