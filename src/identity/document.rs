@@ -167,19 +167,28 @@ impl KeyringDocument {
         trusted
     }
 
-    /// Pins a key, or turns an existing pin into a manual one. The key is no longer refused, and if a person adds it, no
-    /// other key of the address is. Returns `None` if another key has its fingerprint.
+    /// Returns the entry of a key.
+    pub(super) fn entry(&self, key: PublicKey) -> Option<&KeyringEntry> {
+        self.entries.get(&key.fingerprint()).filter(|e| e.key == key)
+    }
+
+    /// Pins a key, or turns an existing pin into a manual one. Only an address without a key gets one by first use. The
+    /// key is no longer refused, and if a person adds it, no other key of the address is. Returns `None` if another key
+    /// has its fingerprint.
     pub(super) fn pin_key(
         &mut self,
         address: &str,
         key: PublicKey,
         mut pin: PinRecord,
     ) -> Option<()> {
-        // The newest pin comes last, even if the clock did not move on or was set back.
-        let since = |e: &KeyringEntry| parse_time(&e.form.pinned.get(address)?.since);
-        let last = self.entries().filter_map(since).max();
-        if let Some(last) = last.filter(|last| parse_time(&pin.since) <= Some(*last)) {
-            pin.since = last.plus_millis(1).rfc3339();
+        // The newest pin comes last, even if the clock did not move on or was set back. A first use has none before it,
+        // and each search reads all keys.
+        if pin.by == PinOrigin::Manual {
+            let since = |e: &KeyringEntry| parse_time(&e.form.pinned.get(address)?.since);
+            let last = self.entries().filter_map(since).max();
+            if let Some(last) = last.filter(|last| parse_time(&pin.since) <= Some(*last)) {
+                pin.since = last.plus_millis(1).rfc3339();
+            }
         }
         let entry = self.entry_or_insert(key, &pin.since)?;
         entry.form.refused.remove(address);
@@ -231,8 +240,7 @@ impl KeyringDocument {
 
     /// Returns true if the key is remembered as refused for an address.
     pub(super) fn is_refused(&self, address: &str, key: PublicKey) -> bool {
-        let entry = self.entries.get(&key.fingerprint()).filter(|e| e.key == key);
-        entry.is_some_and(|e| e.form.refused.contains_key(address))
+        self.entry(key).is_some_and(|e| e.form.refused.contains_key(address))
     }
 
     /// Returns the keys refused for an address, the one refused last at the end.

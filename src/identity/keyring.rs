@@ -458,7 +458,7 @@ impl Keyring {
 impl KeyringState {
     /// Returns another address to which the key is pinned.
     fn find_other_owner(&self, key: &PublicKey, address: &str) -> Option<String> {
-        let entry = self.document.entries().find(|e| e.key == *key)?;
+        let entry = self.document.entry(*key)?;
         entry.form.pinned.keys().find(|a| *a != address).cloned()
     }
 

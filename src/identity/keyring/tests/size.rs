@@ -89,3 +89,17 @@ fn a_keyring_that_is_too_large_names_its_remedy() {
     let remedy = format!("mv {0} {0}.bad", ring.path().display());
     assert!(error.to_string().contains(&remedy), "{error}");
 }
+
+#[test]
+fn the_first_keys_of_very_many_senders_are_pinned_fast() {
+    let mut document = KeyringDocument::default();
+    let start = std::time::Instant::now();
+    for n in 0..40_000u32 {
+        let mut key = [0; 32];
+        key[..4].copy_from_slice(&n.to_be_bytes());
+        let pin = PinRecord::new(PinOrigin::FirstUse, Some("samp"), Timestamp::now());
+        document.pin_key(&n.to_string(), PublicKey(key), pin).unwrap();
+    }
+    let took = start.elapsed();
+    assert!(took < std::time::Duration::from_secs(10), "{took:?}");
+}
