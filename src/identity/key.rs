@@ -282,6 +282,10 @@ impl OwnKey {
         let stamp = fs::Stamp::from_path(&self.path).ok().flatten();
         let known = self.last.lock().clone().filter(|(known, _)| Some(*known) == stamp);
         if let Some((_, seed)) = known {
+            // A person may have removed the list because of another key.
+            if let Ok(None) = used.last_key(SignerRegistry::OWN) {
+                used.record_key(SignerRegistry::OWN, seed.public_key())?;
+            }
             return Ok(seed);
         }
         let seed = KeyPair::load_own(&self.path, used, self.may_create)?.seed();

@@ -138,6 +138,24 @@ fn a_key_signs_though_the_list_of_signers_cannot_be_read() {
     assert_eq!(names(dir.path()), ["signers.json"], "no other key is made");
 }
 
+/// S1341: a list that is removed beside a mount gets a key that is there again, so that it is missed when it goes.
+#[test]
+fn a_key_that_is_there_is_recorded_again() {
+    let dir = folder();
+    let (path, list) = (dir.path().join("key"), dir.path().join("signers.json"));
+    let used = SignerRegistry::open(&list, false);
+    let own = OwnKey::new(path.clone(), true);
+    let key = own.load_current(&used).unwrap().public_key();
+    fs::remove_file(&list).unwrap();
+    own.load_current(&used).unwrap();
+    let recorded = SignerRegistry::open(&list, true).last_key(SignerRegistry::OWN).unwrap();
+    assert_eq!(recorded, Some(key));
+    fs::remove_file(&path).unwrap();
+    assert!(matches!(own.load_current(&used), Err(KeyError::Gone(..))));
+    fs::remove_file(&list).unwrap();
+    assert_ne!(own.load_current(&used).unwrap().public_key(), key, "the user asked for a new one");
+}
+
 #[test]
 fn what_is_not_a_key_is_refused_and_stays() {
     let dir = folder();

@@ -180,6 +180,25 @@ fn s310_a_missing_key_is_not_replaced() {
     assert!(all.len() == 3 && all[0]["pub"] != all[2]["pub"], "{all:?}");
 }
 
+/// S1341: while a key is gone, the command that the error names lets the mount make a new one at once.
+#[test]
+fn s1341_the_remedy_for_a_lost_key_works_beside_a_mount() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    m.ok("echo one > outbox/foo");
+    fs::remove_file(key_file(&bed)).unwrap();
+    assert!(!m.sh("echo two | tee outbox/foo").ok());
+    let list = bed.state("bar").join("signers.json");
+    let remedy = format!("rm {}", list.display());
+    let why = m.cat("outbox/foo.error");
+    assert!(why.contains("is gone") && why.contains(&remedy), "{why}");
+    m.ok(&remedy);
+    m.ok("echo three > outbox/foo");
+    let all = read_log(&bed.store, "bar");
+    assert!(all.len() == 2 && all[0]["pub"] != all[1]["pub"], "{all:?}");
+    assert!(list.exists(), "the new key is recorded");
+}
+
 /// S71: the verdicts are none, valid and missing.
 #[test]
 fn s71_states() {
