@@ -14,14 +14,15 @@ use lru::LruCache;
 use super::EndSignal;
 use super::handles::HandleTable;
 use super::inbox_moves::{self, InboxMoves};
+use super::open_dir::OpenDir;
 use super::parked_reads::ParkedReadQueue;
 use super::recent_drafts::RecentDrafts;
 use super::removed_answers::RemovedAnswers;
 use super::walkers::FolderWalkers;
 use crate::view::reader::{ProcessIdentity, program_name, thread_group};
 use crate::view::{
-    Attr, CachePolicy, Error, Listing, Node, NodeTrait, OpenFile, OpenRequest, PagePolicy,
-    ReaderProfile, Tree, is_answer_name, may_mean_another,
+    Attr, CachePolicy, Error, Node, NodeTrait, OpenFile, OpenRequest, PagePolicy, ReaderProfile,
+    Tree, is_answer_name, may_mean_another,
 };
 
 /// Generation of all inodes; no inode number is reused for another file.
@@ -33,16 +34,8 @@ const LONG: Duration = Duration::from_secs(3600);
 const SHORT: Duration = Duration::from_secs(1);
 /// The longest name, in bytes, as `statfs` reports it.
 pub(super) const NAME_MAX: usize = 255;
-/// Entries of a listing before those of the tree: `.` and `..`.
-pub(super) const FIRST: u64 = 2;
 /// Folders whose listing the kernel may hold.
 const CACHED_FOLDERS: std::num::NonZeroUsize = std::num::NonZeroUsize::MIN.saturating_add(4095);
-
-/// An open folder.
-pub(super) struct OpenDir {
-    pub node: Node,
-    pub listing: Arc<Listing>,
-}
 
 /// The server of one mount. Threads that serve long requests share it.
 #[derive(Clone)]
@@ -251,6 +244,12 @@ impl FuseAdapter {
         }
     }
 
+    /// Has the next open of a folder drop the kernel's copy of its listing.
+    pub fn forget_cached_listing(&self, node: &Node) {
+        let ino = self.tree.inode_number(node);
+        self.cached_listings.lock().pop(&ino);
+    }
+
     /// Registers an opened file. Returns its handle, and the flags for the kernel.
     pub fn register_open(
         &self,
@@ -266,41 +265,6 @@ impl FuseAdapter {
         }
         let how = open_flags(&self.tree, node, &file);
         (self.files.insert(file), how)
-    }
-
-    /// Passes the entries of a folder from `offset` on to `add`, each with the offset of the next, until `add`
-    /// returns true because the reply is full. At the beginning of `inbox/` the lister is noted.
-    pub fn emit_entries(
-        &self,
-        req: &Request,
-        dir: &OpenDir,
-        offset: u64,
-        mut add: impl FnMut(u64, &str, &Node) -> bool,
-    ) {
-        if dir.node.has(NodeTrait::ShowsUnread) && offset == 0 {
-            self.tree.note_inbox_lister(ProcessIdentity::from_thread(req.pid()));
-        }
-        // The kernel looks the entries up by the number of the folder, which their numbers must not push out.
-        self.tree.inode_number(&dir.node);
-        let (mut name, end) = (String::new(), dir.listing.len() as u64 + FIRST);
-        for number in offset..end {
-            name.clear();
-            let node = match number {
-                0 => {
-                    name.push('.');
-                    Some(dir.node.clone())
-                }
-                1 => {
-                    name.push_str("..");
-                    Some(self.tree.parent_folder(&dir.node))
-                }
-                n => dir.listing.push_entry_name(&self.tree, (n - FIRST) as usize, &mut name),
-            };
-            let Some(node) = node else { continue };
-            if add(number + 1, &name, &node) {
-                return;
-            }
-        }
     }
 }
 

@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::sync::atomic::Ordering;
 
-use fuser::{Errno, INodeNo, ReplyAttr, ReplyEntry, ReplyOpen};
+use fuser::{Errno, INodeNo, ReplyAttr, ReplyDirectory, ReplyDirectoryPlus, ReplyEntry, ReplyOpen};
 
 use super::adapter::{FuseAdapter, parse_entry_name};
 use super::guard::run_guarded;
@@ -32,6 +32,18 @@ impl FallibleReply for ReplyAttr {
 }
 
 impl FallibleReply for ReplyOpen {
+    fn fail(self, errno: Errno) {
+        self.error(errno);
+    }
+}
+
+impl FallibleReply for ReplyDirectory {
+    fn fail(self, errno: Errno) {
+        self.error(errno);
+    }
+}
+
+impl FallibleReply for ReplyDirectoryPlus {
     fn fail(self, errno: Errno) {
         self.error(errno);
     }

@@ -27,6 +27,7 @@ mod inbox_moves;
 mod long_requests;
 pub mod mountpoint;
 mod notify;
+mod open_dir;
 mod parked_reads;
 mod recent_drafts;
 mod removed_answers;

@@ -11,11 +11,12 @@ use fuser::{
 };
 
 use super::adapter::{
-    FIRST, FuseAdapter, GENERATION, NAME_MAX, OpenDir, cache_ttls, file_type, parse_entry_name,
-    requesting_process, stale_if_gone,
+    FuseAdapter, GENERATION, NAME_MAX, cache_ttls, parse_entry_name, requesting_process,
+    stale_if_gone,
 };
 use super::control::MARK_ALL;
 use super::guard::run_guarded;
+use super::open_dir::OpenDir;
 use super::parked_reads::ParkedRead;
 use crate::store::probe;
 use crate::view::{Attr, Error, NodeTrait};
@@ -341,8 +342,8 @@ impl Filesystem for FuseAdapter {
                 // The wait and the generation come first, so a change during the listing makes the next one fresh.
                 this.tree.wait_for_sent(&node);
                 let keep = this.listing_cache_flags(&node);
-                let listing = stale_if_gone(this.tree.cached_listing(&node))?;
-                Ok((this.dirs.insert(OpenDir { node, listing }), keep))
+                let dir = stale_if_gone(OpenDir::open(&this.tree, node))?;
+                Ok((this.dirs.insert(dir), keep))
             });
             reply_open(opened, reply);
         };
@@ -355,23 +356,17 @@ impl Filesystem for FuseAdapter {
     fn readdir(
         &self,
         req: &Request,
-        _ino: INodeNo,
+        ino: INodeNo,
         fh: FileHandle,
         offset: u64,
-        mut reply: ReplyDirectory,
+        reply: ReplyDirectory,
     ) {
-        let done = run_guarded("readdir", || {
-            let dir = self.dirs.get(fh).ok_or(Error::NotFound)?;
-            self.emit_entries(req, &dir, offset, |next, name, node| {
-                let ino = INodeNo(self.tree.inode_number(node));
-                reply.add(ino, next, file_type(node.is_dir()), name)
-            });
-            Ok(())
-        });
-        match done {
-            Ok(()) => reply.ok(),
-            Err(e) => reply.error(e),
+        let caller = req.pid();
+        let serve = move |this: &Self, reply| this.reply_names(caller, fh, offset, reply);
+        if offset == 0 && self.may_take_long(ino, None) {
+            return self.serve_in_thread(caller, (ino, None), reply, serve);
         }
+        serve(self, reply);
     }
 
     fn readdirplus(
@@ -380,35 +375,15 @@ impl Filesystem for FuseAdapter {
         ino: INodeNo,
         fh: FileHandle,
         offset: u64,
-        mut reply: ReplyDirectoryPlus,
+        reply: ReplyDirectoryPlus,
     ) {
-        let done = run_guarded("readdirplus", || {
-            let dir = self.dirs.get(fh).ok_or(Error::NotFound)?;
-            let names = offset == 0
-                && !self.tree.has_all_sizes(&dir.listing)
-                && self.walkers.should_list_names(req.pid(), ino.0);
-            self.emit_entries(req, &dir, offset, |next, name, node| {
-                let number = next - 1;
-                if names && number >= FIRST {
-                    // The kernel then asks for the names alone.
-                    return true;
-                }
-                // An entry that went after the folder was opened is not listed any more.
-                let attr = match number.checked_sub(FIRST) {
-                    Some(number) => dir.listing.stat_entry(&self.tree, number as usize, node),
-                    None => self.tree.stat_node(node),
-                };
-                let Ok(attr) = attr else { return false };
-                let (entry, attrs) = cache_ttls(&attr);
-                let (ino, ttl) = (INodeNo(attr.ino), entry.min(attrs));
-                reply.add(ino, next, name, &ttl, &self.kernel_attr(&attr), GENERATION)
-            });
-            Ok(())
-        });
-        match done {
-            Ok(()) => reply.ok(),
-            Err(e) => reply.error(e),
+        let caller = req.pid();
+        let serve =
+            move |this: &Self, reply| this.reply_attributes(caller, (ino, fh), offset, reply);
+        if offset == 0 && self.may_take_long(ino, None) {
+            return self.serve_in_thread(caller, (ino, None), reply, serve);
         }
+        serve(self, reply);
     }
 
     fn releasedir(

@@ -1,5 +1,6 @@
-//! The entries of folders. A listing is taken once, at `opendir`, and its entries keep their numbers, so that
-//! offsets stay valid while messages come and go. Names are made when a program asks for them.
+//! The entries of folders. A listing is taken at `opendir`, and again when a program goes back to the beginning. Its
+//! entries keep their numbers, so that offsets stay valid while messages come and go. Names are made when a program
+//! asks for them.
 
 use std::collections::HashSet;
 use std::sync::Arc;

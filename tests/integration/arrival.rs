@@ -3,6 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
+use rustix::fs::Dir;
+
 use crate::common::samp::{self, T0};
 use crate::common::{Bed, Mount, soon};
 
@@ -101,4 +103,66 @@ fn s76_bursts() {
     }
     soon("all are listed", || m.ls("inbox").len() == 200);
     assert_eq!(m.ls("threads/t").len(), 200);
+}
+
+fn open(m: &Mount, folder: &str) -> Dir {
+    Dir::new(fs::File::open(m.path(folder)).unwrap()).unwrap()
+}
+
+/// Returns the sorted names in an open folder, from the beginning on.
+fn names_from_start(dir: &mut Dir) -> Vec<String> {
+    dir.rewind();
+    let names = dir.map(|entry| entry.unwrap().file_name().to_str().unwrap().to_owned());
+    let mut names: Vec<String> = names.filter(|name| name != "." && name != "..").collect();
+    names.sort();
+    names
+}
+
+/// S1345: a program that lists a folder again through one descriptor sees what came and what left meanwhile.
+#[test]
+fn s1345_back_to_the_beginning() {
+    let bed = Bed::new();
+    let a = samp::append(&bed.store, "foo", "bar", "t", "first", T0);
+    let m = bed.mount("bar");
+    let folders = ["inbox".to_owned(), "threads/t".to_owned(), format!("archive/{}", a.day())];
+    let mut open_dirs: Vec<Dir> = folders.iter().map(|folder| open(&m, folder)).collect();
+    for dir in &mut open_dirs {
+        assert_eq!(names_from_start(dir), [a.name(0)]);
+    }
+    let b = samp::append(&bed.store, "foo", "bar", "t", "second", T0 + 1);
+    for (dir, folder) in open_dirs.iter_mut().zip(&folders) {
+        let both = [a.name(0), b.name(0)];
+        soon("it is listed again", || names_from_start(dir) == both);
+        assert_eq!(m.ls(folder), both);
+    }
+    m.ok(&format!("rm inbox/{}", a.name(0)));
+    soon("it is gone", || names_from_start(&mut open_dirs[0]) == [b.name(0)]);
+    let mut drafts = open(&m, "outbox");
+    assert_eq!(names_from_start(&mut drafts), [""; 0]);
+    m.ok("echo draft > outbox/.draft");
+    soon("the draft is listed", || names_from_start(&mut drafts) == [".draft"]);
+}
+
+/// S1345: a folder that was opened before mail came leaves no old listing to those who open it later.
+#[test]
+fn s1345_an_old_descriptor_spoils_no_listing() {
+    let bed = Bed::new();
+    let a = samp::append(&bed.store, "foo", "bar", "t", "first", T0);
+    let m = bed.mount("bar");
+    let folders = ["threads/t".to_owned(), format!("archive/{}", a.day())];
+    // One is read again, and the other for the first time.
+    let mut old: Vec<(Dir, Dir)> = folders.iter().map(|f| (open(&m, f), open(&m, f))).collect();
+    for (read, _) in &mut old {
+        assert_eq!(names_from_start(read), [a.name(0)]);
+    }
+    let b = samp::append(&bed.store, "foo", "bar", "t", "second", T0 + 1);
+    arrives(&m, &b.name(0));
+    let both = [a.name(0), b.name(0)];
+    for (folder, (read, unread)) in folders.iter().zip(&mut old) {
+        // After this open, the kernel may use the next copy of the listing for all later ones.
+        let _new = open(&m, folder);
+        assert_eq!(names_from_start(unread), both);
+        assert_eq!(names_from_start(read), both);
+        assert_eq!(m.ls(folder), both);
+    }
 }
