@@ -104,6 +104,13 @@ pub fn is_first_thread(tid: u32) -> bool {
     asked == 0 || std::io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
 }
 
+/// Returns true if there is no such thread. One that belongs to another user, or that `/proc` hides, is there.
+pub fn is_gone(tid: u32) -> bool {
+    let known = i32::try_from(tid).ok().and_then(rustix::process::Pid::from_raw);
+    // The call sends no signal, and takes the number of any thread.
+    known.is_none_or(|tid| rustix::process::test_kill_process(tid) == Err(rustix::io::Errno::SRCH))
+}
+
 /// Returns the `stat` of a process or thread, from the field after the command's name on.
 pub fn read_proc_stat(id: u32) -> Option<String> {
     let stat = read_proc_file(id, "stat")?;

@@ -148,12 +148,20 @@ pub fn current_system_call(tid: u32) -> Option<libc::c_long> {
     call.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// Returns true if a signal is pending for this thread that it neither blocks nor ignores. A blocked read of
-/// that thread must then end.
+/// Returns true if a signal is pending for this thread that it neither blocks nor ignores, or if the thread is gone. A
+/// blocked read of that thread must then end.
 pub fn has_pending_signal(tid: u32) -> bool {
-    let Some(status) = process::read_proc_file(tid, "status") else {
-        // The process is gone.
-        return tid != 0;
+    is_interrupted(tid, read_status(tid).as_deref())
+}
+
+fn read_status(tid: u32) -> Option<String> {
+    process::read_proc_file(tid, "status")
+}
+
+fn is_interrupted(tid: u32, status: Option<&str>) -> bool {
+    let Some(status) = status else {
+        // It may live on, for `/proc` can hide the processes of other users.
+        return tid != 0 && process::is_gone(tid);
     };
     let mask = |name: &str| {
         let line = status.lines().find_map(|l| l.strip_prefix(name)).unwrap_or("0");
@@ -302,5 +310,18 @@ mod tests {
     fn nobody_interrupts_this_test() {
         assert!(!has_pending_signal(std::process::id()));
         assert!(!has_pending_signal(0));
+    }
+
+    #[test]
+    fn a_hidden_thread_is_interrupted_only_when_it_is_gone() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let gone = child.id();
+        child.wait().unwrap();
+        assert!(is_interrupted(gone, None) && has_pending_signal(gone));
+        assert!(!is_interrupted(std::process::id(), None));
+        // A request names a thread, and most threads have not the number of their process.
+        let own = || rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+        assert!(!std::thread::spawn(move || is_interrupted(own(), None)).join().unwrap());
+        assert!(!is_interrupted(0, None));
     }
 }
