@@ -1,6 +1,7 @@
 //! Reads that wait for mail: `.wait`, `.next`, `.answer` and `.watch`. Their replies are parked here, and one thread
 //! answers them all: when mail comes, when their time is over, and when their process got a signal, which fuser
-//! does not report. It sleeps while no read waits.
+//! does not report. It sleeps while no read waits. `.watch` has no end, so a reader of it whose signals cannot be seen
+//! gets EINTR each second: one that got a signal ends then, and any other reads on.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,11 +10,13 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use fuser::{Errno, ReplyData};
 
 use super::guard::run_guarded;
-use crate::view::reader::has_pending_signal;
+use crate::view::reader::{has_hidden_signals, has_pending_signal};
 use crate::view::{OpenFile, Tree, WaitTarget, try_fill_answer};
 
 /// Interval at which the processes of waiting readers are checked.
 const LOOK: Duration = Duration::from_millis(400);
+/// Longest time for which a read without end waits if the signals of its process cannot be seen.
+const UNSEEN: Duration = Duration::from_secs(1);
 
 /// A read that waits.
 pub(super) struct ParkedRead {
@@ -43,12 +46,20 @@ impl ParkedReadQueue {
 
     /// Parks a read, which is answered as soon as it has data.
     pub fn park_read(&self, read: ParkedRead) {
-        let until = (read.target != WaitTarget::Arrivals)
-            .then(|| Instant::now() + self.tree.settings().wait_timeout);
+        let longest = longest_wait(read.target, read.pid, self.tree.settings().wait_timeout);
+        let until = longest.map(|longest| Instant::now() + longest);
         match self.queue.send((read, until)) {
             Ok(()) => self.tree.index().change_signal().notify(),
             Err(e) => e.into_inner().0.reply.error(Errno::EIO),
         }
+    }
+}
+
+/// Returns the time for which a read may wait; `None` if it has no end.
+fn longest_wait(target: WaitTarget, pid: u32, timeout: Duration) -> Option<Duration> {
+    match target {
+        WaitTarget::Arrivals => has_hidden_signals(pid).then_some(UNSEEN),
+        _ => Some(timeout),
     }
 }
 
@@ -109,6 +120,10 @@ fn answer_ready(
             Ok(true) => reply_with_data(tree, read),
             Ok(false) if read.file.gathering_end().is_some() => left.push((read, until)),
             Ok(false) if until.is_some_and(|until| Instant::now() >= until) => {
+                if read.target == WaitTarget::Arrivals {
+                    read.reply.error(Errno::EINTR);
+                    continue;
+                }
                 read.file.answer_empty();
                 reply_with_data(tree, read);
             }
@@ -132,5 +147,20 @@ fn reply_with_data(tree: &Tree, read: ParkedRead) {
     match run_guarded("wait", || tree.read(&read.file, read.offset, read.size)) {
         Ok(bytes) => read.reply.data(&bytes),
         Err(e) => read.reply.error(e),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_without_end_waits_briefly_for_a_process_whose_signals_are_hidden() {
+        let (me, minute) = (std::process::id(), Duration::from_secs(60));
+        assert_eq!(longest_wait(WaitTarget::Arrivals, me, minute), None);
+        assert_eq!(longest_wait(WaitTarget::Arrivals, 0, minute), Some(UNSEEN));
+        for pid in [0, me] {
+            assert_eq!(longest_wait(WaitTarget::Unread, pid, minute), Some(minute));
+        }
     }
 }

@@ -154,6 +154,12 @@ pub fn has_pending_signal(tid: u32) -> bool {
     is_interrupted(tid, read_status(tid).as_deref())
 }
 
+/// Returns true if nobody can see from here which signals are pending for a thread: it is in another pid namespace
+/// (pid 0), or `/proc` hides it.
+pub fn has_hidden_signals(tid: u32) -> bool {
+    read_status(tid).is_none()
+}
+
 fn read_status(tid: u32) -> Option<String> {
     process::read_proc_file(tid, "status")
 }
@@ -310,6 +316,7 @@ mod tests {
     fn nobody_interrupts_this_test() {
         assert!(!has_pending_signal(std::process::id()));
         assert!(!has_pending_signal(0));
+        assert!(has_hidden_signals(0) && !has_hidden_signals(std::process::id()));
     }
 
     #[test]
