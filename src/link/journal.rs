@@ -227,17 +227,14 @@ impl Journal {
         ])
     }
 
-    /// Records durably that a carrier is about to get some entries, and returns those that are still open.
+    /// Records durably that a carrier is about to get some open entries, whose job exists.
     ///
     /// # Errors
     /// Returns the system's error; then no carrier may get them.
-    pub fn record_tries(&mut self, mut all: Vec<u64>) -> io::Result<Vec<u64>> {
-        // A person may have given up some since they were listed.
-        all.retain(|no| self.entries.get(no).is_some_and(JournalEntry::is_open));
-        let tries = |no| self.entries.get(no).map_or(0, |entry| entry.tries).saturating_add(1);
-        let lines = all.iter().map(|no| JournalLine::Trying { no: *no, tries: tries(no) });
-        self.append_lines(lines.collect())?;
-        Ok(all)
+    pub fn record_tries(&mut self, all: Vec<u64>) -> io::Result<()> {
+        let tries = |no| self.entries.get(&no).map_or(0, |entry| entry.tries).saturating_add(1);
+        let line = |no| JournalLine::Trying { no, tries: tries(no) };
+        self.append_lines(all.into_iter().map(line).collect())
     }
 
     /// Records changes of entries durably, all with one sync. Returns the paths of the bytes of those that are over, which
@@ -278,9 +275,22 @@ impl Journal {
 
     /// Remembers that a person gave up the entries that a carrier has, until the next change of each.
     pub fn give_up_tried(&mut self) {
-        let tried = self.open_entries().filter(|(_, e)| e.stage == DeliveryStage::Trying);
-        let tried: Vec<u64> = tried.map(|(no, _)| no).collect();
+        let tried = self.list_tried_entries();
         self.given_up.extend(tried);
+    }
+
+    /// Makes the entries wait that a carrier had, since no job is left. A loss of power can take a job, but not the
+    /// record of its tries.
+    pub fn release_tried(&mut self, now: i64) {
+        for no in self.list_tried_entries() {
+            let waits = DeliveryStage::Waits { until: now, why: None };
+            self.update_entry(no, |entry| entry.stage = waits);
+        }
+    }
+
+    fn list_tried_entries(&self) -> Vec<u64> {
+        let tried = self.open_entries().filter(|(_, e)| e.stage == DeliveryStage::Trying);
+        tried.map(|(no, _)| no).collect()
     }
 
     /// Returns true if a person gave up an entry while a carrier had it.
@@ -464,7 +474,7 @@ impl Journal {
         }
         match self.entries.get(&no).map(|entry| &entry.stage) {
             Some(DeliveryStage::Waits { until, .. }) => drop(self.waiting.insert((*until, no))),
-            // The carrier that had it is dead when this set is asked.
+            // Its job is over or lost when this set is asked.
             Some(DeliveryStage::Trying) => drop(self.ready.insert((0, no))),
             Some(DeliveryStage::Refused(_)) => self.refused += 1,
             Some(DeliveryStage::Taken) | None => {}

@@ -121,7 +121,10 @@ impl MessageLink {
         file: ArrivalFiler,
         program: CarrierProgram,
     ) -> io::Result<Self> {
-        let journal = Journal::open(folder, now())?;
+        let mut journal = Journal::open(folder, now())?;
+        if matches!(CarrierJob::find_left(folder, &|_| false), Ok(None)) {
+            journal.release_tried(now());
+        }
         let place = spec::note_insecure(engine.describe_engine(), settings.insecure);
         let board = Arc::new(HealthBoard::new(name, folder, &place));
         let post = Self {

@@ -51,7 +51,7 @@ pub enum DeliveryStage {
         /// The last reason that the engine or the system gave, if it was tried.
         why: Option<String>,
     },
-    /// A try by a carrier. It has the message, or had it when it died: the engine may have it.
+    /// A try by a carrier, in a job that is not over. The engine may have the message.
     Trying,
     /// A delivery: the engine has the message.
     Taken,
@@ -85,7 +85,7 @@ pub enum EntryChange {
 
 impl JournalEntry {
     /// Returns true if the message is neither taken nor refused.
-    pub(super) fn is_open(&self) -> bool {
+    pub fn is_open(&self) -> bool {
         matches!(self.stage, DeliveryStage::Waits { .. } | DeliveryStage::Trying)
     }
 

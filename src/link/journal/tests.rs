@@ -233,7 +233,7 @@ proptest! {
                 0 => spool(&mut journal, "m", &no.to_string(), b"", now).unwrap(),
                 1 => journal.refuse_at_once("m", &no.to_string(), "no", now).unwrap(),
                 _ if !is_open => {}
-                2 => journal.record_tries(vec![no]).map(drop).unwrap(),
+                2 => journal.record_tries(vec![no]).unwrap(),
                 3 => journal.record_changes(vec![(no, later("down", now + until))], now).map(drop).unwrap(),
                 _ => journal.record_changes(vec![(no, taken(None))], now).map(drop).unwrap(),
             }

@@ -14,18 +14,23 @@ impl MessageLink {
     /// Has a carrier deliver some messages.
     pub(super) fn deliver_messages(
         &self,
-        due: Vec<u64>,
+        mut due: Vec<u64>,
         called: u64,
         schedule: &mut RetrySchedule,
         changed: &dyn Fn(),
     ) -> io::Result<()> {
-        let due = self.journal.lock().record_tries(due)?;
+        let mut journal = self.journal.lock();
+        // A person may have given up some since they were listed.
+        due.retain(|no| journal.entry(*no).is_some_and(JournalEntry::is_open));
         if due.is_empty() {
             return Ok(());
         }
-        let message = |no| MessageOrder { no, wire: self.journal.lock().wire_path(no) };
-        let messages = due.into_iter().map(message).collect();
+        let message = |no: &u64| MessageOrder { no: *no, wire: journal.wire_path(*no) };
+        let messages = due.iter().map(message).collect();
+        // The job comes first: it ends each try that the journal records.
         let job = self.create_job(CarrierTask::Deliver { messages })?;
+        journal.record_tries(due)?;
+        drop(journal);
         schedule.delivered = 0;
         self.run_job(job, called, schedule, changed)
     }

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::super::carrier_worker::{ExchangeLimit, run_carrier};
 use super::super::engine::{FetchedItem, LinkSession};
-use super::super::job::note_asked;
+use super::super::job::{CarrierTask, MessageOrder, note_asked};
 use super::*;
 use crate::model::locks::Mutex as Locked;
 
@@ -681,6 +681,17 @@ fn messages_behind_a_broken_connection_were_not_tried() {
     assert_eq!(bench.fake.0.lock().got, texts(0..4));
 }
 
+/// Has a carrier deliver messages that a person gives up as soon as they are ordered.
+fn deliver_given_up(post: &MessageLink, all: Vec<u64>) {
+    let message = |no: &u64| MessageOrder { no: *no, wire: post.journal.lock().wire_path(*no) };
+    let messages = all.iter().map(message).collect();
+    let job = post.create_job(CarrierTask::Deliver { messages }).unwrap();
+    post.journal.lock().record_tries(all).unwrap();
+    assert_eq!(post.drop_waiting().unwrap(), 0);
+    let called = post.wakeup.current_counts().calls;
+    post.run_job(job, called, &mut RetrySchedule::default(), &|| {}).unwrap();
+}
+
 /// The carrier does not begin a message that a person gives up while its job runs.
 #[test]
 fn messages_of_a_running_job_can_be_given_up() {
@@ -690,11 +701,7 @@ fn messages_of_a_running_job_can_be_given_up() {
         post.accept_parcel(&parcel(&format!("m{n:03}"), "bob", &format!("text {n:03}"))).unwrap();
     }
     bench.fake.0.lock().scripted = [None, Some(Fault::Away)].into();
-    // As a command would, while the carrier has the messages.
-    post.journal.lock().record_tries(vec![0, 1, 2, 3]).unwrap();
-    assert_eq!(post.drop_waiting().unwrap(), 0);
-    let mut schedule = RetrySchedule::default();
-    assert!(post.run_turn(&mut schedule, &|| {}).unwrap());
+    deliver_given_up(&post, vec![0, 1, 2, 3]);
     assert!(matches!(post.find_fate("m000", "bob"), Some(DeliveryFate::Taken)));
     for n in 1..4 {
         let fate = post.find_fate(&format!("m{n:03}"), "bob");
@@ -716,9 +723,7 @@ fn a_tried_message_is_given_up_unless_the_engine_may_have_it() {
             let post = bench.post();
             post.accept_parcel(&parcel("a", "bob", "one")).unwrap();
             bench.fake.0.lock().scripted = [Some(fault)].into();
-            post.journal.lock().record_tries(vec![0]).unwrap();
-            assert_eq!(post.drop_waiting().unwrap(), 0);
-            assert!(post.run_turn(&mut RetrySchedule::default(), &|| {}).unwrap());
+            deliver_given_up(&post, vec![0]);
             let fate = post.find_fate("a", "bob");
             assert_eq!(
                 matches!(&fate, Some(DeliveryFate::Refused(why)) if why.contains(GIVEN_UP)),

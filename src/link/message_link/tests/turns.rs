@@ -58,6 +58,28 @@ fn s1291_what_is_given_up_right_before_its_job_stays_given_up() {
     assert!(bench.fake.0.lock().got.is_empty());
 }
 
+/// A try without a job is none: a full disk prevents the job, and a loss of power can take it.
+#[test]
+fn a_message_without_its_job_can_be_given_up() {
+    let bench = Bench::new();
+    let post = bench.post();
+    for message in ["a", "b"] {
+        post.accept_parcel(&parcel(message, "bob", message)).unwrap();
+    }
+    std::fs::write(bench.dir.path().join("jobs"), "").unwrap();
+    let called = post.wakeup.current_counts().calls;
+    post.deliver_messages(vec![0], called, &mut RetrySchedule::default(), &|| {}).unwrap_err();
+    std::fs::remove_file(bench.dir.path().join("jobs")).unwrap();
+    assert_eq!(post.journal.lock().entry(0).unwrap().tries, 0);
+    post.journal.lock().record_tries(vec![1]).unwrap();
+    drop(post);
+    let post = bench.post();
+    assert_eq!(post.journal.lock().entry(1).unwrap().tries, 1);
+    assert_eq!(post.drop_waiting().unwrap(), 2);
+    Bench::settle(&post);
+    assert!(bench.fake.0.lock().got.is_empty());
+}
+
 /// A message whose bytes are gone is refused, and says nothing about the link.
 #[test]
 fn s1291_a_message_without_its_bytes_is_refused_and_stops_no_other() {
