@@ -31,6 +31,8 @@ pub(super) struct ExchangeBackoff {
     pub failures: u32,
     /// The moment before which no such exchange begins, in milliseconds since the epoch.
     pub paused_until: i64,
+    /// True if such an exchange reached the engine since the other sort began to fail.
+    is_apart: bool,
 }
 
 /// The backoff and the pace of a link.
@@ -80,6 +82,7 @@ impl RetrySchedule {
         if std::mem::take(own).failures > 0 {
             other.paused_until = 0;
         }
+        (own.is_apart, other.is_apart) = (other.failures > 0, false);
         other.failures == 0
     }
 
@@ -92,11 +95,14 @@ impl RetrySchedule {
             && other.failures == 0
             && own.failures > 0;
         if !is_alone {
-            own.failures = own.failures.max(other.failures).saturating_add(1);
+            let before = if own.is_apart { 0 } else { other.failures };
+            own.failures = own.failures.max(before).saturating_add(1);
         }
         let wait = backoff::retry_delay(own.failures);
-        // The first failure may be that of the whole link, as may any while both sorts fail.
-        let is_shared = own.failures == 1 || other.failures > 0;
+        // The first failure may be that of the whole link, as may any while both sorts fail. Only the second one may be
+        // if the other sort failed alone before.
+        let is_first = own.failures == 1;
+        let is_shared = if own.is_apart { !is_first } else { is_first || other.failures > 0 };
         let shared = if is_shared { wait.max(asked) } else { asked };
         let after = |wait: Duration| now.saturating_add(wait.as_millis() as i64);
         own.paused_until = after(wait.max(asked));
@@ -154,6 +160,25 @@ mod tests {
         assert!(!schedule.note_success(ExchangeSort::Fetch));
         assert_eq!(schedule.sending.paused_until, 0);
         assert!(schedule.note_success(SEND));
+    }
+
+    #[test]
+    fn a_sort_that_worked_while_the_other_failed_begins_with_a_short_pause() {
+        for (fails, works) in [(SEND, ExchangeSort::Fetch), (ExchangeSort::Fetch, SEND)] {
+            let mut schedule = RetrySchedule::default();
+            for _ in 0..5 {
+                schedule.note_failure(fails, Duration::ZERO, 0);
+            }
+            schedule.note_success(works);
+            schedule.note_failure(fails, Duration::ZERO, 0);
+            let mut waits = Vec::new();
+            for _ in 0..3 {
+                schedule.note_failure(works, Duration::ZERO, 0);
+                let (own, other) = schedule.backoffs(works);
+                waits.push((own.paused_until / 1000, other.paused_until / 1000));
+            }
+            assert_eq!(waits, [(1, 360), (5, 360), (30, 360)]);
+        }
     }
 
     #[test]
