@@ -388,8 +388,9 @@ impl MessageLink {
                     // Nothing waits any more that could fail.
                     schedule.sending.failures = 0;
                 }
-                if schedule.note_success(sort) {
-                    self.board.report_contact();
+                match schedule.note_success(sort) {
+                    None => self.board.report_contact(),
+                    Some(why) => self.board.report_failure(why),
                 }
                 return;
             }
@@ -397,9 +398,10 @@ impl MessageLink {
             Some(ExchangeOutcome::Unknown { .. }) => Some(0),
             None => None,
         };
-        self.board.report_failure(outcome.and_then(ExchangeOutcome::reason).unwrap_or(KILLED));
+        let why = outcome.and_then(ExchangeOutcome::reason).unwrap_or(KILLED);
+        self.board.report_failure(why);
         match asked {
-            Some(asked) => schedule.note_failure(sort, Duration::from_secs(asked), now()),
+            Some(asked) => schedule.note_failure(sort, why, Duration::from_secs(asked), now()),
             None => schedule.note_kill(now()),
         }
     }

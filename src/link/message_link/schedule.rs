@@ -29,6 +29,8 @@ pub(super) enum ExchangeSort {
 pub(super) struct ExchangeBackoff {
     /// The number of failures in a row.
     pub failures: u32,
+    /// The reason of the last failure.
+    why: String,
     /// The moment before which no such exchange begins, in milliseconds since the epoch.
     pub paused_until: i64,
     /// True if such an exchange reached the engine since the other sort began to fail.
@@ -74,8 +76,8 @@ impl RetrySchedule {
         self.held.is_empty() && self.next_fetch_time() <= now
     }
 
-    /// Records that an exchange reached the engine. Returns true if exchanges of the other sort do not fail.
-    pub fn note_success(&mut self, sort: ExchangeSort) -> bool {
+    /// Records that an exchange reached the engine. Returns the reason why exchanges of the other sort fail, if they do.
+    pub fn note_success(&mut self, sort: ExchangeSort) -> Option<&str> {
         self.kills = 0;
         let (own, other) = self.backoffs(sort);
         // The engine is back, perhaps for both.
@@ -83,13 +85,14 @@ impl RetrySchedule {
             other.paused_until = 0;
         }
         (own.is_apart, other.is_apart) = (other.failures > 0, false);
-        other.failures == 0
+        (other.failures > 0).then_some(other.why.as_str())
     }
 
-    /// Records that an exchange did not reach the engine, which asked for a pause of this length.
-    pub fn note_failure(&mut self, sort: ExchangeSort, asked: Duration, now: i64) {
+    /// Records that an exchange did not reach the engine for this reason, and was asked for a pause of this length.
+    pub fn note_failure(&mut self, sort: ExchangeSort, why: &str, asked: Duration, now: i64) {
         self.kills = 0;
         let (own, other) = self.backoffs(sort);
+        why.clone_into(&mut own.why);
         // A message with a backoff of its own makes others wait no longer while the inbox can be fetched.
         let is_alone = sort == ExchangeSort::Delivery { is_set_aside: true }
             && other.failures == 0
@@ -137,12 +140,12 @@ mod tests {
         for (fails, works) in [(SEND, ExchangeSort::Fetch), (ExchangeSort::Fetch, SEND)] {
             let mut schedule = RetrySchedule::default();
             for _ in 0..5 {
-                schedule.note_failure(fails, Duration::ZERO, 0);
-                assert!(!schedule.note_success(works), "the link is told as failing");
+                schedule.note_failure(fails, "down", Duration::ZERO, 0);
+                assert_eq!(schedule.note_success(works), Some("down"), "told");
             }
             let (own, other) = schedule.backoffs(fails);
             assert_eq!((own.paused_until, other.paused_until), (180_000, 0));
-            schedule.note_failure(fails, Duration::from_secs(20), 0);
+            schedule.note_failure(fails, "down", Duration::from_secs(20), 0);
             assert_eq!(schedule.backoffs(works).0.paused_until, 20_000, "asked for by the server");
         }
     }
@@ -152,14 +155,14 @@ mod tests {
         let mut schedule = RetrySchedule::default();
         let mut waits = Vec::new();
         for sort in [SEND, ExchangeSort::Fetch, SEND, SEND_SET_ASIDE, ExchangeSort::Fetch] {
-            schedule.note_failure(sort, Duration::ZERO, 0);
+            schedule.note_failure(sort, "down", Duration::ZERO, 0);
             assert_eq!(schedule.sending.paused_until, schedule.fetching.paused_until);
             waits.push(schedule.paused_until() / 1000);
         }
         assert_eq!(waits, [1, 5, 30, 60, 180]);
-        assert!(!schedule.note_success(ExchangeSort::Fetch));
+        assert_eq!(schedule.note_success(ExchangeSort::Fetch), Some("down"));
         assert_eq!(schedule.sending.paused_until, 0);
-        assert!(schedule.note_success(SEND));
+        assert_eq!(schedule.note_success(SEND), None);
     }
 
     #[test]
@@ -167,13 +170,13 @@ mod tests {
         for (fails, works) in [(SEND, ExchangeSort::Fetch), (ExchangeSort::Fetch, SEND)] {
             let mut schedule = RetrySchedule::default();
             for _ in 0..5 {
-                schedule.note_failure(fails, Duration::ZERO, 0);
+                schedule.note_failure(fails, "down", Duration::ZERO, 0);
             }
             schedule.note_success(works);
-            schedule.note_failure(fails, Duration::ZERO, 0);
+            schedule.note_failure(fails, "down", Duration::ZERO, 0);
             let mut waits = Vec::new();
             for _ in 0..3 {
-                schedule.note_failure(works, Duration::ZERO, 0);
+                schedule.note_failure(works, "down", Duration::ZERO, 0);
                 let (own, other) = schedule.backoffs(works);
                 waits.push((own.paused_until / 1000, other.paused_until / 1000));
             }
@@ -185,7 +188,7 @@ mod tests {
     fn a_message_with_its_own_backoff_does_not_lengthen_the_pause() {
         let mut schedule = RetrySchedule::default();
         for sort in [SEND, SEND, SEND_SET_ASIDE, SEND_SET_ASIDE, SEND_SET_ASIDE] {
-            schedule.note_failure(sort, Duration::ZERO, 0);
+            schedule.note_failure(sort, "down", Duration::ZERO, 0);
         }
         assert_eq!(schedule.sending.paused_until, 5000);
     }

@@ -28,6 +28,32 @@ fn s1290_a_message_that_always_fails_stops_no_other_and_no_fetch() {
     assert!(why.contains("reset, tried 2 times"), "{why}");
 }
 
+/// The link tells the reason of the exchanges that fail now, and no older one.
+#[test]
+fn the_reason_of_a_link_is_that_of_what_fails() {
+    let bench = Bench::new();
+    let post = bench.post();
+    post.accept_parcel(&parcel("a", "bob", "breaks")).unwrap();
+    let mut schedule = RetrySchedule::default();
+    bench.fake.0.lock().scripted = [None, Some(Fault::Away), None].into();
+    let told = |why: &str| {
+        let state = post.board().health().state;
+        assert!(matches!(&state, LinkState::Waiting { why: told, .. } if told == why), "{state:?}");
+    };
+    for why in ["reset", "down"] {
+        run_turns(&post, &mut schedule, 1);
+        told(why);
+    }
+    for was_stopped in [false, true] {
+        if was_stopped {
+            post.board().report_stopped("another one carries");
+        }
+        schedule.is_fetch_first = true;
+        run_turns(&post, &mut schedule, 1);
+        told("reset");
+    }
+}
+
 /// Many messages that go well do not stop the inbox.
 #[test]
 fn s1290_a_long_queue_does_not_stop_the_inbox() {
