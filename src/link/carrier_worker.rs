@@ -19,7 +19,7 @@ use super::disk_space;
 use super::engine::{EngineSettings, ExchangeOutcome, LinkEngine, LinkSession};
 use super::job::{self, CarrierTask, JobOrder, MessageOrder, OutcomeLine, OutcomeLog};
 use crate::model::locks::{Condvar, Mutex};
-use crate::store::fs::{self, Stamp};
+use crate::store::fs::Stamp;
 
 /// The limit on the time of an exchange. A longer one is cut off, and its outcome is unknown.
 const LONGEST: Duration = Duration::from_secs(15 * 60);
@@ -199,9 +199,7 @@ impl CarrierWorker<'_> {
     ) -> io::Result<()> {
         let until = Instant::now() + DELIVER_WITHIN;
         for message in messages {
-            let outcome = describe_lost_bytes(&message.wire).unwrap_or_else(|| {
-                self.make_exchange(folder, Some(message.no), |s| s.send(&message.wire))
-            });
+            let outcome = self.make_exchange(folder, Some(message.no), |s| s.send(&message.wire));
             let is_link_down =
                 matches!(outcome, ExchangeOutcome::Away { .. } | ExchangeOutcome::Unknown { .. });
             log.append(&line_of(Some(message.no), outcome))?;
@@ -259,21 +257,6 @@ impl CarrierWorker<'_> {
         let mut secrets = self.secrets.clone();
         secrets.extend(self.engine.load_secrets());
         outcome.redact_secrets(&secrets)
-    }
-}
-
-/// Returns the outcome for a message whose bytes cannot be read here, which says nothing about the engine; `None` if
-/// they can be read.
-fn describe_lost_bytes(wire: &Path) -> Option<ExchangeOutcome> {
-    match fs::open_regular(wire) {
-        Ok(_) => None,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Some(ExchangeOutcome::Refused {
-            why: "its bytes are gone from the folder of the link; send it again".to_owned(),
-        }),
-        Err(e) => Some(ExchangeOutcome::Later {
-            why: format!("its bytes cannot be read here: {e}"),
-            after: None,
-        }),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The delivery of waiting messages: jobs of many, and what follows from their outcomes.
 
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use super::{ExchangeSort, GIVEN_UP, KILLED, MessageLink, RetrySchedule, crash_point, now};
@@ -9,6 +10,10 @@ use crate::link::job::{CarrierTask, MessageOrder, OutcomeLine};
 use crate::link::journal::{
     DeliveryStage, EntryChange, Journal, JournalEntry, SET_ASIDE, remove_wire_files,
 };
+use crate::store::fs;
+
+/// The shortest and the longest pause of a message whose bytes cannot be read here, in milliseconds.
+const UNREADABLE: (i64, i64) = (5000, 15 * 60_000);
 
 impl MessageLink {
     /// Has a carrier deliver some messages.
@@ -20,9 +25,21 @@ impl MessageLink {
         changed: &dyn Fn(),
     ) -> io::Result<()> {
         let mut journal = self.journal.lock();
-        // A person may have given up some since they were listed.
-        due.retain(|no| journal.entry(*no).is_some_and(JournalEntry::is_open));
+        let mut lost = Vec::new();
+        due.retain(|no| {
+            // A person may have given up some since they were listed.
+            let open = journal.entry(*no).filter(|entry| entry.is_open());
+            let Some(entry) = open else { return false };
+            let change = describe_lost_bytes(entry, &journal.wire_path(*no));
+            let is_readable = change.is_none();
+            lost.extend(change.map(|change| (*no, change)));
+            is_readable
+        });
+        remove_wire_files(&journal.record_changes(lost, now())?);
         if due.is_empty() {
+            drop(journal);
+            self.update_board();
+            changed();
             return Ok(());
         }
         let message = |no: &u64| MessageOrder { no: *no, wire: journal.wire_path(*no) };
@@ -112,6 +129,23 @@ impl MessageLink {
 /// Returns an entry that a carrier has or had, and whose outcome is not recorded.
 fn find_tried_entry(journal: &Journal, no: u64) -> Option<&JournalEntry> {
     journal.entry(no).filter(|entry| entry.stage == DeliveryStage::Trying)
+}
+
+/// Returns the change of an entry whose bytes cannot be read here, which says nothing about the engine; `None` if they
+/// can be read.
+fn describe_lost_bytes(entry: &JournalEntry, wire: &Path) -> Option<EntryChange> {
+    match fs::open_regular(wire) {
+        Ok(_) => None,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Some(EntryChange::Refused {
+            why: "its bytes are gone from the folder of the link; send it again".to_owned(),
+        }),
+        Err(e) => {
+            // The pause grows with the age, since no try counts.
+            let age = now().saturating_sub(entry.since).clamp(UNREADABLE.0, UNREADABLE.1);
+            let why = format!("its bytes cannot be read here: {e}");
+            Some(EntryChange::Later { why, until: now().saturating_add(age) })
+        }
+    }
 }
 
 /// Returns the change of an entry that a person gave up.

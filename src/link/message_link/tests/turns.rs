@@ -111,12 +111,28 @@ fn a_message_without_its_job_can_be_given_up() {
 fn s1291_a_message_without_its_bytes_is_refused_and_stops_no_other() {
     let bench = Bench::new();
     let post = bench.post();
-    for (message, text) in [("a", "one"), ("b", "two")] {
+    for (message, text) in [("a", "one"), ("b", "two"), ("c", "three")] {
         post.accept_parcel(&parcel(message, "bob", text)).unwrap();
     }
-    let wire = post.journal.lock().wire_path(0);
-    std::fs::remove_file(wire).unwrap();
-    run_turns(&post, &mut RetrySchedule::default(), 1);
+    let wire = |no| post.journal.lock().wire_path(no);
+    std::fs::remove_file(wire(0)).unwrap();
+    std::fs::remove_file(wire(2)).unwrap();
+    std::fs::create_dir(wire(2)).unwrap();
+    let mut schedule = RetrySchedule::default();
+    let called = post.wakeup.current_counts().calls;
+    schedule.note_failure(ExchangeSort::Fetch, "down", Duration::ZERO, 0);
+    schedule.note_failure(
+        ExchangeSort::Delivery { is_set_aside: false },
+        "down",
+        Duration::ZERO,
+        0,
+    );
+    post.deliver_messages(vec![0, 2], called, &mut schedule, &|| {}).unwrap();
+    assert_eq!(schedule.sending.failures, 2);
+    assert_eq!(post.board().health().state, LinkState::Starting);
+    let Some(DeliveryFate::Waits(why)) = post.find_fate("c", "bob") else { panic!("it waits") };
+    assert!(why.contains("cannot be read here"), "{why}");
+    run_turns(&post, &mut schedule, 1);
     let Some(DeliveryFate::Refused(why)) = post.find_fate("a", "bob") else { panic!("refused") };
     assert!(why.contains("bytes are gone"), "{why}");
     assert_eq!(bench.fake.0.lock().got, [b"two"]);
