@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-use self::imap::{ImapClient, ImapFetchResult};
+use self::imap::ImapClient;
 use self::pop::PopClient;
 use self::session::MailSession;
 use self::smtp::{SmtpClient, SmtpServer};
@@ -62,6 +62,19 @@ enum SmtpSecurity {
     None,
     Starttls,
     Tls,
+}
+
+/// The result of asking a server for a mail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MailFetchResult {
+    /// A whole mail.
+    Whole,
+    /// A mail that does not exist any more.
+    Missing,
+    /// A mail of at least this size, which is not read to its end. The session is unusable afterwards.
+    TooLarge(u64),
+    /// A mail that the server refuses to hand out, for this reason.
+    Refused(String),
 }
 
 /// The data that a fetch writes beside a mail.
@@ -215,14 +228,14 @@ impl MailEngine {
         for uid in imap.search_message_id(&wanted.0)?.into_iter().rev().take(FEW) {
             let mut mail = Vec::new();
             match imap.fetch_mail(uid, MAX_MAIL, &mut mail)? {
-                ImapFetchResult::Whole
+                MailFetchResult::Whole
                     if mime::parse_copy_recipient(&mail).as_ref() == Some(wanted) =>
                 {
                     return Ok(true);
                 }
-                ImapFetchResult::Whole | ImapFetchResult::Missing => {}
-                ImapFetchResult::TooLarge(_) => imap = self.connect_imap_folder(folder)?,
-                ImapFetchResult::Refused(why) => return Err(ExchangeOutcome::away(why)),
+                MailFetchResult::Whole | MailFetchResult::Missing => {}
+                MailFetchResult::TooLarge(_) => imap = self.connect_imap_folder(folder)?,
+                MailFetchResult::Refused(why) => return Err(ExchangeOutcome::away(why)),
             }
         }
         imap.quit();

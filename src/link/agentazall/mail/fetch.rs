@@ -4,9 +4,7 @@ use std::collections::HashSet;
 use std::io;
 use std::path::Path;
 
-use super::imap::ImapFetchResult;
-use super::pop::PopFetchResult;
-use super::{FetchedMailMeta, MAX_MAIL, MailEngine};
+use super::{FetchedMailMeta, MAX_MAIL, MailEngine, MailFetchResult};
 use crate::link::agentazall::broken_fetches::BrokenFetches;
 use crate::link::agentazall::fetch_folder;
 use crate::link::disk_space::SpaceCheckedFile;
@@ -32,21 +30,14 @@ impl MailEngine {
         let mut mails = pop.list_mails()?;
         new.broken.put_last(&mut mails, |(_, uidl)| id(uidl));
         for (number, uidl) in mails {
-            let Some(brought) = new.accept_mail(id(&uidl), &uidl) else { continue };
-            let mut file = new.create_mail_file()?;
-            if new.broken.has_time() {
-                pop.begin_exchange();
-            }
-            match pop.fetch_mail(number, MAX_MAIL, &mut file)? {
-                PopFetchResult::Whole => {
-                    new.finish_mail(brought, &file)?;
+            let is_usable = new.fetch_mail(id(&uidl), &uidl, |has_time, file| {
+                if has_time {
+                    pop.begin_exchange();
                 }
-                PopFetchResult::Refused(why) => new.refusals.push(why),
-                PopFetchResult::TooLarge => {
-                    file.file().set_len(BEGIN)?;
-                    new.finish_mail(FetchedMailMeta { size: Some(MAX_MAIL), ..brought }, &file)?;
-                    pop = self.connect_pop()?;
-                }
+                pop.fetch_mail(number, MAX_MAIL, file)
+            })?;
+            if !is_usable {
+                pop = self.connect_pop()?;
             }
         }
         pop.quit();
@@ -62,22 +53,18 @@ impl MailEngine {
         for uid in uids {
             // A folder that is opened again may have other numbers.
             let id = id(imap.validity, uid);
-            let Some(brought) = new.accept_mail(id, &uid.to_string()) else { continue };
-            let mut file = new.create_mail_file()?;
-            if new.broken.has_time() {
-                imap.begin_exchange();
-            }
-            match imap.fetch_mail(uid, MAX_MAIL, &mut file)? {
-                ImapFetchResult::Whole => {
-                    new.finish_mail(brought, &file)?;
+            let is_usable = new.fetch_mail(id, &uid.to_string(), |has_time, file| {
+                if has_time {
+                    imap.begin_exchange();
                 }
-                ImapFetchResult::Missing => {}
-                ImapFetchResult::Refused(why) => new.refusals.push(why),
-                ImapFetchResult::TooLarge(size) => {
-                    imap.read_beginning(size.min(BEGIN), &mut file)?;
-                    new.finish_mail(FetchedMailMeta { size: Some(size), ..brought }, &file)?;
-                    imap = self.connect_imap()?;
+                let result = imap.fetch_mail(uid, MAX_MAIL, file)?;
+                if let MailFetchResult::TooLarge(size) = result {
+                    imap.read_beginning(size.min(BEGIN), file)?;
                 }
+                Ok(result)
+            })?;
+            if !is_usable {
+                imap = self.connect_imap()?;
             }
         }
         imap.quit();
@@ -120,10 +107,7 @@ impl<'a> MailFetch<'a> {
     /// Returns the outcome of a fetch that ended so, after it has written the notes for the next one.
     pub(super) fn finish(mut self, result: Result<(), ExchangeOutcome>) -> ExchangeOutcome {
         let missing = match &result {
-            Ok(()) => {
-                self.broken.end_letter();
-                None
-            }
+            Ok(()) => None,
             Err(outcome) => self.broken.note_break(outcome.reason().unwrap_or_default()),
         };
         let is_told = missing.is_some();
@@ -137,9 +121,37 @@ impl<'a> MailFetch<'a> {
         }
     }
 
+    /// Fetches a mail, unless it is known or the fetch has enough. `get` gets true if the mail may have the whole time of
+    /// an exchange. Returns false if the session is unusable afterwards.
+    fn fetch_mail(
+        &mut self,
+        id: String,
+        seen: &str,
+        get: impl FnOnce(bool, &mut SpaceCheckedFile) -> io::Result<MailFetchResult>,
+    ) -> Result<bool, ExchangeOutcome> {
+        let Some(mut brought) = self.accept_mail(id, seen) else { return Ok(true) };
+        let mut file = SpaceCheckedFile::create(&self.raw.join(format!("{}.eml", self.number)))?;
+        self.broken.begin_letter(&brought.id);
+        let result = get(self.broken.has_time(), &mut file)?;
+        self.broken.end_letter();
+        match result {
+            MailFetchResult::Whole => {}
+            MailFetchResult::Missing => return Ok(true),
+            MailFetchResult::Refused(why) => {
+                self.refusals.push(why);
+                return Ok(true);
+            }
+            MailFetchResult::TooLarge(size) => {
+                file.file().set_len(BEGIN)?;
+                brought.size = Some(size);
+            }
+        }
+        self.finish_mail(&brought, &file)?;
+        Ok(brought.size.is_none())
+    }
+
     /// Returns the data to write beside a mail, unless the mail is known or the fetch has enough.
     fn accept_mail(&mut self, id: String, seen: &str) -> Option<FetchedMailMeta> {
-        self.broken.end_letter();
         if self.known.contains(&id) {
             self.listed_ids.push(id);
             return None;
@@ -152,27 +164,21 @@ impl<'a> MailFetch<'a> {
             self.refusals.push(why);
             return None;
         }
-        self.broken.begin_letter(&id);
-        Some(FetchedMailMeta {
-            id,
-            seen: seen.to_owned(),
-            maybe: self.reference_ids.contains(seen),
-            size: None,
-        })
-    }
-
-    fn create_mail_file(&self) -> io::Result<SpaceCheckedFile> {
-        SpaceCheckedFile::create(&self.raw.join(format!("{}.eml", self.number)))
+        let maybe = self.reference_ids.contains(seen);
+        Some(FetchedMailMeta { id, seen: seen.to_owned(), maybe, size: None })
     }
 
     /// Finishes a mail; its last file marks it as complete.
-    fn finish_mail(&mut self, brought: FetchedMailMeta, file: &SpaceCheckedFile) -> io::Result<()> {
+    fn finish_mail(
+        &mut self,
+        brought: &FetchedMailMeta,
+        file: &SpaceCheckedFile,
+    ) -> io::Result<()> {
         file.file().sync_all()?;
         self.bytes += file.file().metadata()?.len();
         let path = self.raw.join(format!("{}.json", self.number));
-        atomic_file::write_atomic(&path, &serde_json::to_vec(&brought)?, 0o600)?;
+        atomic_file::write_atomic(&path, &serde_json::to_vec(brought)?, 0o600)?;
         self.number += 1;
-        self.broken.end_letter();
         Ok(())
     }
 }

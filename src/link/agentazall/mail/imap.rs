@@ -3,6 +3,7 @@
 
 use std::io::{self, Write};
 
+use super::MailFetchResult;
 use crate::link::connection::{ConnectionTimeouts, HostPort, LineConnection, TlsClient};
 use crate::model::sanitize_line;
 
@@ -18,19 +19,6 @@ pub struct ImapClient {
     tag: u32,
     /// The UIDVALIDITY of the folder: a different value invalidates all numbers.
     pub validity: u64,
-}
-
-/// The result of fetching a mail.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ImapFetchResult {
-    /// A whole mail.
-    Whole,
-    /// A mail that does not exist any more.
-    Missing,
-    /// A mail of this size, which is not read. The session is unusable afterwards.
-    TooLarge(u64),
-    /// A mail that the server refuses to hand out, for this reason.
-    Refused(String),
 }
 
 fn describe_refusal(what: &str, line: &str) -> String {
@@ -118,27 +106,27 @@ impl ImapClient {
         uid: u64,
         limit: u64,
         to: &mut dyn Write,
-    ) -> io::Result<ImapFetchResult> {
+    ) -> io::Result<MailFetchResult> {
         let tag = self.send_command(&format!("UID FETCH {uid} (RFC822)"))?;
-        let mut got = ImapFetchResult::Missing;
+        let mut got = MailFetchResult::Missing;
         for _ in 0..MAX_LINES {
             let line = self.read_line()?;
             if let Some(rest) = line.strip_prefix(&tag) {
                 return match rest.get(..3) {
                     Some(" OK") => Ok(got),
-                    Some(" NO") => Ok(ImapFetchResult::Refused(describe_refusal("a mail", &line))),
+                    Some(" NO") => Ok(MailFetchResult::Refused(describe_refusal("a mail", &line))),
                     _ => Err(refusal_error("a mail", &line)),
                 };
             }
             let Some(length) = parse_literal_length(&line) else { continue };
-            let is_mail = got == ImapFetchResult::Missing
+            let is_mail = got == MailFetchResult::Missing
                 && line.contains(" FETCH ")
                 && line.contains("RFC822");
             match () {
-                () if length > limit => return Ok(ImapFetchResult::TooLarge(length)),
+                () if length > limit => return Ok(MailFetchResult::TooLarge(length)),
                 () if is_mail => {
                     self.wire.copy_exactly(length, to)?;
-                    got = ImapFetchResult::Whole;
+                    got = MailFetchResult::Whole;
                 }
                 () => self.wire.copy_exactly(length, &mut io::sink())?,
             }
@@ -260,12 +248,12 @@ mod tests {
         assert_eq!(imap.validity, 7);
         assert_eq!(imap.search_all().unwrap(), [2, 3, 1_795_291_734_546]);
         let mut out = Vec::new();
-        assert_eq!(imap.fetch_mail(2, 100, &mut out).unwrap(), ImapFetchResult::Whole);
+        assert_eq!(imap.fetch_mail(2, 100, &mut out).unwrap(), MailFetchResult::Whole);
         assert_eq!(out, b"a\n)\r\n");
-        assert_eq!(imap.fetch_mail(3, 100, &mut out).unwrap(), ImapFetchResult::Missing);
+        assert_eq!(imap.fetch_mail(3, 100, &mut out).unwrap(), MailFetchResult::Missing);
         assert_eq!(
             imap.fetch_mail(3, 100, &mut out).unwrap(),
-            ImapFetchResult::TooLarge(4_294_967_296)
+            MailFetchResult::TooLarge(4_294_967_296)
         );
     }
 
@@ -285,7 +273,7 @@ mod tests {
         let mut cut = opened(&[b"* 1 FETCH (UID 2 RFC822 {50}\r\nshort"]).unwrap();
         assert!(cut.fetch_mail(2, 100, &mut io::sink()).is_err());
         let mut no = opened(&[b"a3 NO gone\r\n", b"a4 BAD what\r\n"]).unwrap();
-        let refused = ImapFetchResult::Refused("the server refuses a mail: a3 NO gone".into());
+        let refused = MailFetchResult::Refused("the server refuses a mail: a3 NO gone".into());
         assert_eq!(no.fetch_mail(2, 100, &mut io::sink()).unwrap(), refused);
         assert!(no.fetch_mail(2, 100, &mut io::sink()).is_err());
     }

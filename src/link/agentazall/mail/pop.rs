@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use super::MailFetchResult;
 use crate::link::connection::{ConnectionTimeouts, HostPort, LineConnection, TlsClient};
 use crate::model::sanitize_line;
 
@@ -11,17 +12,6 @@ const MAX_LINE: usize = 1 << 20;
 const PIECE: usize = 64 << 10;
 /// The limit on the number of mails in a mailbox.
 const MAX_MAILS: usize = 1_000_000;
-
-/// The result of fetching a mail.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PopFetchResult {
-    /// A whole mail.
-    Whole,
-    /// A mail of which only the beginning was read. The session is unusable afterwards.
-    TooLarge,
-    /// A mail that the server refuses to hand out, for this reason.
-    Refused(String),
-}
 
 /// A session.
 #[derive(Debug)]
@@ -80,10 +70,10 @@ impl PopClient {
         number: u64,
         limit: u64,
         to: &mut dyn Write,
-    ) -> io::Result<PopFetchResult> {
+    ) -> io::Result<MailFetchResult> {
         self.0.send(format!("RETR {number}\r\n").as_bytes())?;
         if let Err(why) = self.read_answer("a mail")? {
-            return Ok(PopFetchResult::Refused(why));
+            return Ok(MailFetchResult::Refused(why));
         }
         let mut bytes = 0;
         let mut is_begin = true;
@@ -92,11 +82,11 @@ impl PopClient {
             let (piece, is_end) = self.0.read_line_piece(PIECE)?;
             let mut text = piece.as_slice();
             if is_begin && is_end && matches!(text, b".\n" | b".\r\n") {
-                return Ok(PopFetchResult::Whole);
+                return Ok(MailFetchResult::Whole);
             }
             bytes += text.len() as u64;
             if bytes > limit {
-                return Ok(PopFetchResult::TooLarge);
+                return Ok(MailFetchResult::TooLarge(limit));
             }
             if is_begin {
                 text = text.strip_prefix(b".").unwrap_or(text);
