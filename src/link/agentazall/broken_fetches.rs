@@ -33,7 +33,7 @@ pub struct BrokenFetches {
     rests_until: BTreeMap<String, i64>,
     /// The letter that is being fetched.
     current: Option<String>,
-    /// The begin of the fetch.
+    /// The begin of the fetch, before it connects.
     began: Instant,
     now: i64,
 }
@@ -54,6 +54,12 @@ impl BrokenFetches {
     /// Returns true as long as the fetch may begin letters, and a letter may have the whole time of an exchange.
     pub fn has_time(&self) -> bool {
         self.began.elapsed() < BEGIN_WITHIN
+    }
+
+    /// Ends the time in which the fetch may begin letters.
+    #[cfg(test)]
+    pub fn end_time(&mut self) {
+        self.began = self.began.checked_sub(BEGIN_WITHIN).unwrap();
     }
 
     /// Returns true if an earlier fetch broke off at a letter.

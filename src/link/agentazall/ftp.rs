@@ -19,6 +19,7 @@ use zeroize::Zeroizing;
 use self::client::{FtpClient, FtpError, FtpLogin};
 use self::fetch::{FtpFetch, FtpMessageMeta};
 use self::send::{FtpKnownFolders, FtpSendError, FtpUpload, FtpUploadHeader};
+use super::broken_fetches::BrokenFetches;
 use super::fetch_folder;
 use super::letter::{build_unreadable_letter, is_file_stem, make_usable_name};
 use super::{is_enabled, port_member, seen_ids, text_member};
@@ -297,6 +298,8 @@ impl LinkSession for FtpSession<'_> {
     }
 
     fn fetch(&mut self, raw: &Path, known: &HashSet<String>) -> ExchangeOutcome {
+        // The time to connect counts.
+        let broken = BrokenFetches::read(raw);
         let client = match self.take_client() {
             Ok(client) => client,
             Err(outcome) => return outcome,
@@ -306,7 +309,7 @@ impl LinkSession for FtpSession<'_> {
         if super::is_first_part(&settings.part) {
             known.extend(seen_ids::read_reference_ids(settings));
         }
-        match FtpFetch::new(client, raw, &known, &settings.me).run() {
+        match FtpFetch::new(client, broken, raw, &known, &settings.me).run() {
             Ok((client, outcome)) => {
                 self.client = client;
                 outcome

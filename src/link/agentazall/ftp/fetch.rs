@@ -98,8 +98,14 @@ impl<'a> FtpInboxFile<'a> {
 }
 
 impl<'a> FtpFetch<'a> {
-    /// Returns a fetch into a folder.
-    pub fn new(client: FtpClient, raw: &'a Path, known: &'a HashSet<String>, me: &'a str) -> Self {
+    /// Returns a fetch into a folder, whose time began with `broken`.
+    pub fn new(
+        client: FtpClient,
+        broken: BrokenFetches,
+        raw: &'a Path,
+        known: &'a HashSet<String>,
+        me: &'a str,
+    ) -> Self {
         Self {
             client,
             raw,
@@ -108,7 +114,7 @@ impl<'a> FtpFetch<'a> {
             cache: FtpFetchCache::read(raw),
             listed_ids: Vec::new(),
             refusals: Vec::new(),
-            broken: BrokenFetches::read(raw),
+            broken,
             postponed: Vec::new(),
             fetched_count: 0,
             now: Timestamp::now().millis(),

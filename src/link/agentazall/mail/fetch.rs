@@ -30,13 +30,13 @@ impl MailEngine {
         let mut mails = pop.list_mails()?;
         new.broken.put_last(&mut mails, |(_, uidl)| id(uidl));
         for (number, uidl) in mails {
-            let is_usable = new.fetch_mail(id(&uidl), &uidl, |has_time, file| {
+            let must_reconnect = new.fetch_mail(id(&uidl), &uidl, |has_time, file| {
                 if has_time {
                     pop.begin_exchange();
                 }
                 pop.fetch_mail(number, MAX_MAIL, file)
             })?;
-            if !is_usable {
+            if must_reconnect {
                 pop = self.connect_pop()?;
             }
         }
@@ -53,7 +53,7 @@ impl MailEngine {
         for uid in uids {
             // A folder that is opened again may have other numbers.
             let id = id(imap.validity, uid);
-            let is_usable = new.fetch_mail(id, &uid.to_string(), |has_time, file| {
+            let must_reconnect = new.fetch_mail(id, &uid.to_string(), |has_time, file| {
                 if has_time {
                     imap.begin_exchange();
                 }
@@ -63,7 +63,7 @@ impl MailEngine {
                 }
                 Ok(result)
             })?;
-            if !is_usable {
+            if must_reconnect {
                 imap = self.connect_imap()?;
             }
         }
@@ -122,24 +122,24 @@ impl<'a> MailFetch<'a> {
     }
 
     /// Fetches a mail, unless it is known or the fetch has enough. `get` gets true if the mail may have the whole time of
-    /// an exchange. Returns false if the session is unusable afterwards.
+    /// an exchange. Returns true if the session is unusable afterwards, and the fetch needs another.
     fn fetch_mail(
         &mut self,
         id: String,
         seen: &str,
         get: impl FnOnce(bool, &mut SpaceCheckedFile) -> io::Result<MailFetchResult>,
     ) -> Result<bool, ExchangeOutcome> {
-        let Some(mut brought) = self.accept_mail(id, seen) else { return Ok(true) };
+        let Some(mut brought) = self.accept_mail(id, seen) else { return Ok(false) };
         let mut file = SpaceCheckedFile::create(&self.raw.join(format!("{}.eml", self.number)))?;
         self.broken.begin_letter(&brought.id);
         let result = get(self.broken.has_time(), &mut file)?;
         self.broken.end_letter();
         match result {
             MailFetchResult::Whole => {}
-            MailFetchResult::Missing => return Ok(true),
+            MailFetchResult::Missing => return Ok(false),
             MailFetchResult::Refused(why) => {
                 self.refusals.push(why);
-                return Ok(true);
+                return Ok(false);
             }
             MailFetchResult::TooLarge(size) => {
                 file.file().set_len(BEGIN)?;
@@ -147,7 +147,7 @@ impl<'a> MailFetch<'a> {
             }
         }
         self.finish_mail(&brought, &file)?;
-        Ok(brought.size.is_none())
+        Ok(brought.size.is_some() && !self.has_enough())
     }
 
     /// Returns the data to write beside a mail, unless the mail is known or the fetch has enough.
@@ -156,8 +156,7 @@ impl<'a> MailFetch<'a> {
             self.listed_ids.push(id);
             return None;
         }
-        let is_late = self.number > 0 && !self.broken.has_time();
-        if is_late || self.number >= AT_ONCE || self.bytes > BYTES_AT_ONCE {
+        if self.has_enough() {
             return None;
         }
         if let Some(why) = self.broken.describe_rest(&id) {
@@ -166,6 +165,12 @@ impl<'a> MailFetch<'a> {
         }
         let maybe = self.reference_ids.contains(seen);
         Some(FetchedMailMeta { id, seen: seen.to_owned(), maybe, size: None })
+    }
+
+    /// Returns true if the fetch should begin no further mail.
+    fn has_enough(&self) -> bool {
+        let is_late = self.number > 0 && !self.broken.has_time();
+        is_late || self.number >= AT_ONCE || self.bytes > BYTES_AT_ONCE
     }
 
     /// Finishes a mail; its last file marks it as complete.
@@ -180,5 +185,27 @@ impl<'a> MailFetch<'a> {
         atomic_file::write_atomic(&path, &serde_json::to_vec(brought)?, 0o600)?;
         self.number += 1;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A large mail needs another session only for further mails.
+    #[test]
+    fn a_fetch_that_is_late_connects_no_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let known = HashSet::new();
+        let mut new = MailFetch::new(dir.path(), &known, HashSet::new());
+        let large = |_, _: &mut SpaceCheckedFile| Ok(MailFetchResult::TooLarge(MAX_MAIL));
+        assert_eq!(new.fetch_mail("a".into(), "1", large), Ok(true));
+        new.broken.end_time();
+        assert_eq!(new.fetch_mail("b".into(), "2", large), Ok(false));
+        assert_eq!(new.number, 1, "it is late");
+        let mut late = MailFetch::new(dir.path(), &known, HashSet::new());
+        late.broken.end_time();
+        assert_eq!(late.fetch_mail("a".into(), "1", large), Ok(false));
+        assert_eq!(late.number, 1);
     }
 }
