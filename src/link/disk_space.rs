@@ -19,6 +19,7 @@ pub struct SpaceCheckedFile {
     file: File,
     folder: PathBuf,
     written: u64,
+    has_failed: bool,
 }
 
 impl SpaceCheckedFile {
@@ -30,17 +31,20 @@ impl SpaceCheckedFile {
         let folder = path.parent().unwrap_or(Path::new(".")).to_owned();
         let mut new = OpenOptions::new();
         let file = new.write(true).create(true).truncate(true).mode(0o600).open(path)?;
-        Ok(Self { file, folder, written: 0 })
+        Ok(Self { file, folder, written: 0, has_failed: false })
     }
 
     /// Returns the file, for everything but writing.
     pub fn file(&self) -> &File {
         &self.file
     }
-}
 
-impl Write for SpaceCheckedFile {
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+    /// Returns true if a write failed, so that an error of a copy into the file is one of this machine.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed
+    }
+
+    fn write_if_room(&mut self, buf: &[u8]) -> io::Result<usize> {
         if self.written >= STEP {
             self.written = 0;
             check_free_space(&self.folder)?;
@@ -48,6 +52,14 @@ impl Write for SpaceCheckedFile {
         let n = self.file.write(buf)?;
         self.written += n as u64;
         Ok(n)
+    }
+}
+
+impl Write for SpaceCheckedFile {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        let written = self.write_if_room(buf);
+        self.has_failed |= written.is_err();
+        written
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -92,6 +92,11 @@ impl BrokenFetches {
         }
     }
 
+    /// Notes that the letter that was asked for last could not be saved here, which says nothing about it.
+    pub fn leave_letter(&mut self) {
+        self.current = None;
+    }
+
     /// Notes that the connection broke, for this reason. Returns the reason why a letter is missing, if an earlier
     /// fetch broke off there, too: then this fetch has all others.
     pub fn note_break(&mut self, why: &str) -> Option<String> {

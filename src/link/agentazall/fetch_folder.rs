@@ -37,6 +37,11 @@ pub fn write_if_changed(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if is_there { Ok(()) } else { atomic_file::write_atomic(path, bytes, 0o600) }
 }
 
+/// Returns the reason why a fetch ended that could not write here.
+pub fn describe_unsaved(error: &io::Error) -> String {
+    format!("the mail of this link cannot be saved here: {error}")
+}
+
 /// Returns the outcome of a whole fetch in which the server refused some letters for these reasons.
 pub fn outcome_after(refusals: &[String]) -> ExchangeOutcome {
     let Some(first) = refusals.first() else { return ExchangeOutcome::Done };

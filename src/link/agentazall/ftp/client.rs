@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 
+use crate::link::agentazall::fetch_folder;
 use crate::link::connection::{ConnectionTimeouts, HostPort, LineConnection, TlsClient};
 use crate::model::sanitize_line;
 
@@ -26,9 +27,12 @@ pub struct FtpReply {
 /// The reason why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FtpError {
-    /// A failure of the connection or of this machine.
+    /// A failure of the connection.
     #[error("{0}")]
     Io(#[from] io::Error),
+    /// A failure to write here what was fetched.
+    #[error("{}", fetch_folder::describe_unsaved(.0))]
+    Unsaved(io::Error),
     /// A refusal of the server.
     #[error("{0}")]
     Refused(FtpReply),
@@ -45,7 +49,7 @@ impl FtpError {
     pub fn code(&self) -> Option<u16> {
         match self {
             Self::Refused(reply) => Some(reply.code),
-            Self::Io(_) => None,
+            Self::Io(_) | Self::Unsaved(_) => None,
         }
     }
 }

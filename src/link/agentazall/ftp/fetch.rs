@@ -127,12 +127,15 @@ impl<'a> FtpFetch<'a> {
     /// Returns [`FtpError`]; messages that were fetched before it are kept.
     pub fn run(mut self) -> Result<(Option<FtpClient>, ExchangeOutcome), FtpError> {
         let result = self.fetch_days();
+        if matches!(result, Err(FtpError::Unsaved(_))) {
+            self.broken.leave_letter();
+        }
         let missing = result.as_ref().err().and_then(|e| self.broken.note_break(&e.to_string()));
         let is_told = missing.is_some();
         self.refusals.extend(missing);
-        self.broken.save()?;
-        fetch_folder::write_known_ids(self.raw, &self.listed_ids)?;
-        self.cache.save(self.raw)?;
+        self.broken.save().map_err(FtpError::Unsaved)?;
+        fetch_folder::write_known_ids(self.raw, &self.listed_ids).map_err(FtpError::Unsaved)?;
+        self.cache.save(self.raw).map_err(FtpError::Unsaved)?;
         let outcome = fetch_folder::outcome_after(&self.refusals);
         match result {
             Ok(()) => Ok((Some(self.client), outcome)),
@@ -308,10 +311,10 @@ impl<'a> FtpFetch<'a> {
             return Ok(());
         }
         let folder = self.raw.join(self.fetched_count.to_string());
-        fs::make_dirs(&folder, 0o700)?;
+        fs::make_dirs(&folder, 0o700).map_err(FtpError::Unsaved)?;
         let fetched = self.fetch_attachments(place, &saw.look.parts, &signed, is_late, &folder)?;
         let Some(kept) = fetched else {
-            return Ok(std::fs::remove_dir_all(&folder)?);
+            return std::fs::remove_dir_all(&folder).map_err(FtpError::Unsaved);
         };
         let hashed = hash_name(&[place.day, place.stem, &sha]);
         let mut brought = FtpMessageMeta {
@@ -431,15 +434,17 @@ impl<'a> FtpFetch<'a> {
 
     /// Downloads an attachment and returns its SHA-256; `None` if the server refuses it.
     fn fetch_attachment(&mut self, path: &str, to: &Path) -> Result<Option<String>, FtpError> {
-        let mut out = DigestWriter { file: SpaceCheckedFile::create(to)?, sum: Sha256::new() };
+        let file = SpaceCheckedFile::create(to).map_err(FtpError::Unsaved)?;
+        let mut out = DigestWriter { file, sum: Sha256::new() };
         match self.client.retrieve_file(path, MAX_PART, &mut out) {
             Err(FtpError::Refused(reply)) if is_about_file(&reply) => {
                 self.note_refusal(path, &reply);
                 return Ok(None);
             }
+            Err(FtpError::Io(e)) if out.file.has_failed() => return Err(FtpError::Unsaved(e)),
             other => drop(other?),
         }
-        out.file.file().sync_all()?;
+        out.file.file().sync_all().map_err(FtpError::Unsaved)?;
         Ok(Some(encode_hex(&out.sum.finalize())))
     }
 
@@ -451,9 +456,11 @@ impl<'a> FtpFetch<'a> {
     /// Writes a fetched text; the last file marks it as complete.
     fn write_fetched(&mut self, brought: &FtpMessageMeta, text: &[u8]) -> Result<(), FtpError> {
         let name = |ending: &str| self.raw.join(format!("{}.{ending}", self.fetched_count));
-        atomic_file::write_atomic(&name("txt"), text, 0o600)?;
-        let json = serde_json::to_vec(brought).map_err(io::Error::other)?;
-        atomic_file::write_atomic(&name("json"), &json, 0o600)?;
+        let written = serde_json::to_vec(brought).map_err(io::Error::from).and_then(|json| {
+            atomic_file::write_atomic(&name("txt"), text, 0o600)?;
+            atomic_file::write_atomic(&name("json"), &json, 0o600)
+        });
+        written.map_err(FtpError::Unsaved)?;
         self.fetched_count += 1;
         Ok(())
     }

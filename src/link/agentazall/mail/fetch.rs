@@ -116,7 +116,7 @@ impl<'a> MailFetch<'a> {
             .and_then(|()| self.broken.save());
         match (result, noted) {
             (Err(outcome), _) if !is_told => outcome,
-            (_, Err(e)) => ExchangeOutcome::away(e),
+            (_, Err(e)) => unsaved(e),
             (_, Ok(())) => fetch_folder::outcome_after(&self.refusals),
         }
     }
@@ -130,9 +130,16 @@ impl<'a> MailFetch<'a> {
         get: impl FnOnce(bool, &mut SpaceCheckedFile) -> io::Result<MailFetchResult>,
     ) -> Result<bool, ExchangeOutcome> {
         let Some(mut brought) = self.accept_mail(id, seen) else { return Ok(false) };
-        let mut file = SpaceCheckedFile::create(&self.raw.join(format!("{}.eml", self.number)))?;
+        let path = self.raw.join(format!("{}.eml", self.number));
+        let mut file = SpaceCheckedFile::create(&path).map_err(unsaved)?;
         self.broken.begin_letter(&brought.id);
-        let result = get(self.broken.has_time(), &mut file)?;
+        let result = match get(self.broken.has_time(), &mut file) {
+            Err(e) if file.has_failed() => {
+                self.broken.leave_letter();
+                return Err(unsaved(e));
+            }
+            other => other?,
+        };
         self.broken.end_letter();
         match result {
             MailFetchResult::Whole => {}
@@ -142,11 +149,11 @@ impl<'a> MailFetch<'a> {
                 return Ok(false);
             }
             MailFetchResult::TooLarge(size) => {
-                file.file().set_len(BEGIN)?;
+                file.file().set_len(BEGIN).map_err(unsaved)?;
                 brought.size = Some(size);
             }
         }
-        self.finish_mail(&brought, &file)?;
+        self.finish_mail(&brought, &file).map_err(unsaved)?;
         Ok(brought.size.is_some() && !self.has_enough())
     }
 
@@ -188,9 +195,36 @@ impl<'a> MailFetch<'a> {
     }
 }
 
+/// Returns the outcome of a fetch that could not write here.
+fn unsaved(error: io::Error) -> ExchangeOutcome {
+    ExchangeOutcome::away(fetch_folder::describe_unsaved(&error))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
+
+    /// A full disk does not count as a connection that broke at a mail.
+    #[test]
+    fn a_full_disk_is_no_broken_connection() {
+        let dir = tempfile::tempdir().unwrap();
+        let known = HashSet::new();
+        let mut new = MailFetch::new(dir.path(), &known, HashSet::new());
+        let full = |_, file: &mut SpaceCheckedFile| {
+            *file = SpaceCheckedFile::create(Path::new("/dev/full")).unwrap();
+            file.write_all(b"mail").map(|()| MailFetchResult::Whole)
+        };
+        let why = new.fetch_mail("a".into(), "1", full).unwrap_err();
+        assert!(why.reason().unwrap().contains("cannot be saved here"), "{why:?}");
+        assert_eq!(new.broken.note_break("reset"), None);
+        assert!(!new.broken.is_noted("a"));
+        let broken = |_, _: &mut SpaceCheckedFile| Err(io::ErrorKind::UnexpectedEof.into());
+        new.fetch_mail("a".into(), "1", broken).unwrap_err();
+        assert_eq!(new.broken.note_break("reset"), None);
+        assert!(new.broken.is_noted("a"));
+    }
 
     /// A large mail needs another session only for further mails.
     #[test]
