@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::fetch_folder;
+use crate::link::engine::ExchangeOutcome;
 use crate::link::job;
 use crate::model::Timestamp;
 use crate::store::fs;
@@ -106,11 +107,32 @@ impl BrokenFetches {
         is_again.then(|| format!("the connection broke again while a letter was fetched: {why}"))
     }
 
+    /// Ends a fetch that ended so, with these known ids and these reasons for refused letters. Returns its outcome, after
+    /// it has written the notes for the next one.
+    pub fn end_fetch(
+        mut self,
+        raw: &Path,
+        listed: &[String],
+        mut refusals: Vec<String>,
+        result: Result<(), ExchangeOutcome>,
+    ) -> ExchangeOutcome {
+        let missing = match &result {
+            Ok(()) => None,
+            Err(outcome) => self.note_break(outcome.reason().unwrap_or_default()),
+        };
+        let noted = fetch_folder::write_known_ids(raw, listed).and_then(|()| self.save());
+        match (result, noted) {
+            (Err(outcome), _) if missing.is_none() => outcome,
+            (_, Err(e)) => fetch_folder::unsaved_outcome(e),
+            (_, Ok(())) => {
+                refusals.extend(missing);
+                fetch_folder::outcome_after(&refusals)
+            }
+        }
+    }
+
     /// Writes the letters for the next fetch.
-    ///
-    /// # Errors
-    /// Returns the system's error.
-    pub fn save(&self) -> io::Result<()> {
+    fn save(&self) -> io::Result<()> {
         match &self.path {
             Some(path) if !self.rests_until.is_empty() => {
                 fetch_folder::write_if_changed(path, &serde_json::to_vec(&self.rests_until)?)

@@ -42,6 +42,11 @@ pub fn describe_unsaved(error: &io::Error) -> String {
     format!("the mail of this link cannot be saved here: {error}")
 }
 
+/// Returns the outcome of a fetch that could not write here.
+pub fn unsaved_outcome(error: io::Error) -> ExchangeOutcome {
+    ExchangeOutcome::away(describe_unsaved(&error))
+}
+
 /// Returns the outcome of a whole fetch in which the server refused some letters for these reasons.
 pub fn outcome_after(refusals: &[String]) -> ExchangeOutcome {
     let Some(first) = refusals.first() else { return ExchangeOutcome::Done };

@@ -309,13 +309,10 @@ impl LinkSession for FtpSession<'_> {
         if super::is_first_part(&settings.part) {
             known.extend(seen_ids::read_reference_ids(settings));
         }
-        match FtpFetch::new(client, broken, raw, &known, &settings.me).run() {
-            Ok((client, outcome)) => {
-                self.client = client;
-                outcome
-            }
-            Err(fault) => self.engine.classify_error(&fault).before_message(),
-        }
+        let fetch = FtpFetch::new(client, broken, raw, &known, &settings.me);
+        let (client, outcome) = fetch.run(|fault| self.engine.classify_error(fault));
+        self.client = client;
+        outcome
     }
 
     fn acknowledge(&mut self, ids: &[String]) -> ExchangeOutcome {

@@ -71,9 +71,9 @@ pub struct FtpFetch<'a> {
     /// The reasons why the server refused files. They are asked for again.
     refusals: Vec<String>,
     broken: BrokenFetches,
-    /// The files at which an earlier fetch broke off, which come last: their day, their entry, and true if they have a
-    /// folder.
-    postponed: Vec<(String, FtpEntry, bool)>,
+    /// The files at which an earlier fetch broke off, which come last: their id, their day, their entry, and true if they
+    /// have a folder.
+    postponed: Vec<(String, String, FtpEntry, bool)>,
     fetched_count: usize,
     now: i64,
 }
@@ -122,26 +122,19 @@ impl<'a> FtpFetch<'a> {
     }
 
     /// Fetches what is complete and not known. Returns the session, if it can be used again, and the outcome.
-    ///
-    /// # Errors
-    /// Returns [`FtpError`]; messages that were fetched before it are kept.
-    pub fn run(mut self) -> Result<(Option<FtpClient>, ExchangeOutcome), FtpError> {
+    /// `classify_error` gives the outcome of an error.
+    pub fn run(
+        mut self,
+        classify_error: impl FnOnce(&FtpError) -> ExchangeOutcome,
+    ) -> (Option<FtpClient>, ExchangeOutcome) {
         let result = self.fetch_days();
         if matches!(result, Err(FtpError::Unsaved(_))) {
             self.broken.leave_letter();
         }
-        let missing = result.as_ref().err().and_then(|e| self.broken.note_break(&e.to_string()));
-        let is_told = missing.is_some();
-        self.refusals.extend(missing);
-        self.broken.save().map_err(FtpError::Unsaved)?;
-        fetch_folder::write_known_ids(self.raw, &self.listed_ids).map_err(FtpError::Unsaved)?;
-        self.cache.save(self.raw).map_err(FtpError::Unsaved)?;
-        let outcome = fetch_folder::outcome_after(&self.refusals);
-        match result {
-            Ok(()) => Ok((Some(self.client), outcome)),
-            Err(_) if is_told => Ok((None, outcome)),
-            Err(fault) => Err(fault),
-        }
+        let client = result.is_ok().then_some(self.client);
+        let saved = self.cache.save(self.raw).map_err(fetch_folder::unsaved_outcome);
+        let result = result.map_err(|e| classify_error(&e).before_message()).and(saved);
+        (client, self.broken.end_fetch(self.raw, &self.listed_ids, self.refusals, result))
     }
 
     fn fetch_days(&mut self) -> Result<(), FtpError> {
@@ -188,7 +181,7 @@ impl<'a> FtpFetch<'a> {
             let has_folder =
                 entries.iter().any(|e| e.name == place.stem && e.is_dir != Some(false));
             if self.broken.is_noted(&place.id) {
-                self.postponed.push((day.to_owned(), entry.clone(), has_folder));
+                self.postponed.push((place.id, day.to_owned(), entry.clone(), has_folder));
                 continue;
             }
             self.examine_file(&place, entry, has_folder)?;
@@ -202,13 +195,13 @@ impl<'a> FtpFetch<'a> {
     /// Examines the files at which an earlier fetch broke off, after all others.
     fn examine_postponed(&mut self) -> Result<(), FtpError> {
         let mut postponed = std::mem::take(&mut self.postponed);
-        self.broken.put_last(&mut postponed, |(day, entry, _)| make_id(day, &entry.name));
-        for (day, entry, has_folder) in &postponed {
-            let Some(place) = FtpInboxFile::new(self.me, day, &entry.name) else { continue };
-            if let Some(why) = self.broken.describe_rest(&place.id) {
+        self.broken.put_last(&mut postponed, |(id, ..)| id.clone());
+        for (id, day, entry, has_folder) in &postponed {
+            if let Some(why) = self.broken.describe_rest(id) {
                 self.refusals.push(why);
                 continue;
             }
+            let Some(place) = FtpInboxFile::new(self.me, day, &entry.name) else { continue };
             self.examine_file(&place, entry, *has_folder)?;
             if self.has_enough() {
                 break;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::{FetchedMailMeta, MAX_MAIL, MailEngine, MailFetchResult};
 use crate::link::agentazall::broken_fetches::BrokenFetches;
-use crate::link::agentazall::fetch_folder;
+use crate::link::agentazall::fetch_folder::unsaved_outcome;
 use crate::link::disk_space::SpaceCheckedFile;
 use crate::link::engine::ExchangeOutcome;
 use crate::store::atomic_file;
@@ -105,20 +105,8 @@ impl<'a> MailFetch<'a> {
     }
 
     /// Returns the outcome of a fetch that ended so, after it has written the notes for the next one.
-    pub(super) fn finish(mut self, result: Result<(), ExchangeOutcome>) -> ExchangeOutcome {
-        let missing = match &result {
-            Ok(()) => None,
-            Err(outcome) => self.broken.note_break(outcome.reason().unwrap_or_default()),
-        };
-        let is_told = missing.is_some();
-        self.refusals.extend(missing);
-        let noted = fetch_folder::write_known_ids(self.raw, &self.listed_ids)
-            .and_then(|()| self.broken.save());
-        match (result, noted) {
-            (Err(outcome), _) if !is_told => outcome,
-            (_, Err(e)) => unsaved(e),
-            (_, Ok(())) => fetch_folder::outcome_after(&self.refusals),
-        }
+    pub(super) fn finish(self, result: Result<(), ExchangeOutcome>) -> ExchangeOutcome {
+        self.broken.end_fetch(self.raw, &self.listed_ids, self.refusals, result)
     }
 
     /// Fetches a mail, unless it is known or the fetch has enough. `get` gets true if the mail may have the whole time of
@@ -131,12 +119,12 @@ impl<'a> MailFetch<'a> {
     ) -> Result<bool, ExchangeOutcome> {
         let Some(mut brought) = self.accept_mail(id, seen) else { return Ok(false) };
         let path = self.raw.join(format!("{}.eml", self.number));
-        let mut file = SpaceCheckedFile::create(&path).map_err(unsaved)?;
+        let mut file = SpaceCheckedFile::create(&path).map_err(unsaved_outcome)?;
         self.broken.begin_letter(&brought.id);
         let result = match get(self.broken.has_time(), &mut file) {
             Err(e) if file.has_failed() => {
                 self.broken.leave_letter();
-                return Err(unsaved(e));
+                return Err(unsaved_outcome(e));
             }
             other => other?,
         };
@@ -149,11 +137,11 @@ impl<'a> MailFetch<'a> {
                 return Ok(false);
             }
             MailFetchResult::TooLarge(size) => {
-                file.file().set_len(BEGIN).map_err(unsaved)?;
+                file.file().set_len(BEGIN).map_err(unsaved_outcome)?;
                 brought.size = Some(size);
             }
         }
-        self.finish_mail(&brought, &file).map_err(unsaved)?;
+        self.finish_mail(&brought, &file).map_err(unsaved_outcome)?;
         Ok(brought.size.is_some() && !self.has_enough())
     }
 
@@ -193,11 +181,6 @@ impl<'a> MailFetch<'a> {
         self.number += 1;
         Ok(())
     }
-}
-
-/// Returns the outcome of a fetch that could not write here.
-fn unsaved(error: io::Error) -> ExchangeOutcome {
-    ExchangeOutcome::away(fetch_folder::describe_unsaved(&error))
 }
 
 #[cfg(test)]
