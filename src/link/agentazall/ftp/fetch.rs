@@ -329,8 +329,9 @@ impl<'a> FtpFetch<'a> {
             Some(_) => brought.id = format!("{}+{}", place.id, saw.since),
             None => {}
         }
+        self.write_fetched(&brought, &bytes)?;
         saw.taken = Some(FtpDelivery { at: self.now, look: saw.look.clone(), length, sha });
-        self.write_fetched(&brought, &bytes)
+        Ok(())
     }
 
     /// Waits for the end of a text of which the server has only the beginning. After a long wait the torn text is
@@ -359,8 +360,9 @@ impl<'a> FtpFetch<'a> {
                 LATE / 60_000
             )),
         };
+        self.write_fetched(&brought, bytes)?;
         saw.told = true;
-        self.write_fetched(&brought, bytes)
+        Ok(())
     }
 
     /// Writes a letter that reports a file too large to be a message.
@@ -387,9 +389,10 @@ impl<'a> FtpFetch<'a> {
         let names = [name.clone(), name];
         let brought =
             FtpMessageMeta { seen: id.clone(), id, names, day, ..FtpMessageMeta::default() };
+        self.write_fetched(&brought, text.as_bytes())?;
         saw.taken =
             Some(FtpDelivery { at: self.now, look: saw.look.clone(), ..FtpDelivery::default() });
-        self.write_fetched(&brought, text.as_bytes())
+        Ok(())
     }
 
     /// Downloads the attachments of a message to a folder and returns their names; `None` if the message must wait for
@@ -516,7 +519,45 @@ fn add_change_notice(bytes: &[u8], old: &FtpDelivery) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use super::super::client::FtpLogin;
     use super::*;
+    use crate::link::connection::ConnectionTimeouts;
+    use crate::link::connection::tests::server;
+
+    /// Returns a session with a server that answers to nothing but the login.
+    fn client() -> FtpClient {
+        let host = server(|mut stream| {
+            let _ = io::Write::write_all(&mut stream, b"220 a\r\n230 b\r\n200 c\r\n");
+            let _ = io::copy(&mut stream, &mut io::sink());
+        });
+        let short = Duration::from_secs(2);
+        let patience = ConnectionTimeouts { silence: short, line: short, whole: short };
+        FtpClient::open(&host, &FtpLogin { user: "u", password: "p", tls: None }, patience).unwrap()
+    }
+
+    /// A file that could not be written here is neither taken nor told.
+    #[test]
+    fn what_could_not_be_saved_is_fetched_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (known, gone) = (HashSet::new(), dir.path().join("gone"));
+        let broken = BrokenFetches::read(&gone);
+        let mut fetch = FtpFetch::new(client(), broken, &gone, &known, "bob");
+        let place = FtpInboxFile::new("bob", "2026-03-11", "a.txt").unwrap();
+        let mut saw = FtpFileHistory::default();
+        for _ in 0..2 {
+            let large = fetch.report_large_file(&place, &mut saw);
+            assert!(matches!(large, Err(FtpError::Unsaved(_))), "{large:?}");
+            let half = fetch.report_half_file(&place, &mut saw, b"", "");
+            assert!(matches!(half, Err(FtpError::Unsaved(_))), "{half:?}");
+            assert!(saw.taken.is_none() && !saw.told);
+        }
+        fs::make_dirs(&gone, 0o700).unwrap();
+        fetch.report_large_file(&place, &mut saw).unwrap();
+        fetch.report_half_file(&place, &mut saw, b"", "").unwrap();
+        assert!(saw.taken.is_some() && saw.told);
+    }
 
     #[test]
     fn a_text_that_changed_says_so() {
