@@ -12,8 +12,30 @@ use crate::store::agentazall::{block, text};
 
 /// The limit on the number of attachments of a letter that a link brought.
 pub const MAX_PARTS: usize = 100;
-/// The line in a letter that has more attachments.
-pub const PARTS_LEFT_OUT: &str = "\n[Left out: all attachments after the 100th.]\n";
+
+/// The faults of a letter's attachments.
+#[derive(Debug, Default)]
+pub struct AttachmentFaults {
+    /// The lines that tell them in a text.
+    text: String,
+    /// The names that tell them in the list of attachments, where each is shown as missing.
+    missing: Vec<String>,
+}
+
+impl AttachmentFaults {
+    /// Adds that all attachments after the limit are left out.
+    pub fn add_left_out(&mut self) {
+        self.text.push_str("\n[Left out: all attachments after the 100th.]\n");
+        self.missing.push("each attachment after the 100th".to_owned());
+    }
+
+    /// Adds that an attachment is kept as it came, because it is not base64.
+    pub fn add_undecoded(&mut self, name: &str) {
+        let told = ["\n[The attachment ", name, " is not base64. It is kept as it came.]\n"];
+        self.text.extend(told);
+        self.missing.push(format!("{name} in base64"));
+    }
+}
 
 /// Renders a letter of these header lines and this text. Foreign text cannot begin a header line.
 pub fn render_letter(lines: &[(&str, String)], body: &str) -> Vec<u8> {
@@ -28,21 +50,29 @@ pub fn render_letter(lines: &[(&str, String)], body: &str) -> Vec<u8> {
 }
 
 /// Builds the mail to file of these header lines, this text and these files. Its name is the id that its writer signed,
-/// if that is a valid name, else `other_name`.
+/// if that is a valid name, else `other_name`. The faults stand behind the text, unless that is one signed block, which
+/// they would void. Then the list of attachments tells them, or the hashes that the block itself has.
 pub fn build_arrived_letter(
     mut lines: Vec<(&str, String)>,
-    body: &str,
+    mut body: String,
     parts: Vec<(String, PathBuf)>,
+    faults: &AttachmentFaults,
     other_name: String,
     day: String,
 ) -> InboundMail {
-    if !parts.is_empty() {
-        let names: Vec<&str> = parts.iter().map(|(name, _)| name.as_str()).collect();
+    let reading = block::read(&text::parse(&render_letter(&lines, &body)));
+    let mut names: Vec<&str> = parts.iter().map(|(name, _)| name.as_str()).collect();
+    if reading.claim.is_none() || reading.body_if_valid.is_some() {
+        body.push_str(&faults.text);
+    } else if reading.signed_attachments.is_none() {
+        names.extend(faults.missing.iter().map(String::as_str));
+    }
+    if !names.is_empty() {
         lines.push(("Attachments", names.join(", ")));
     }
-    let bytes = render_letter(&lines, body);
-    let signed = block::read(&text::parse(&bytes)).signed_id;
-    let name = signed.filter(|id| is_file_stem(id)).unwrap_or_else(|| other_name.clone());
+    let bytes = render_letter(&lines, &body);
+    let signed = reading.signed_id.filter(|id| is_file_stem(id));
+    let name = signed.unwrap_or_else(|| other_name.clone());
     InboundMail { name, other_name, day: Some(day), bytes, parts, keys: Vec::new() }
 }
 
@@ -91,6 +121,55 @@ pub fn make_usable_name(name: &str, n: usize, taken: &[(String, PathBuf)]) -> St
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A text that its own signature covers.
+    const SIGNED: &str = concat!(
+        "---BEGIN AGENTAZALL SIGNED MESSAGE---\n",
+        "Fingerprint: 56475aa75463474c\n",
+        "Public-Key: A6EHv/POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbg=\n\n",
+        "Line 1\nLine 2\n\nParagraph 2\n",
+        "---END AGENTAZALL SIGNED MESSAGE---\n---BEGIN AGENTAZALL SIGNATURE---\n",
+        "8Gj91yNx42SVdnps13A4jptDxrVe6TRRIYqxf1z7nFqYwVcWtNSH1TZOYQFHuLf+B0c/ZdFYfvDcCyezSxroDA==\n",
+        "---END AGENTAZALL SIGNATURE---"
+    );
+    /// A text whose signature covers the list of its attachments, too.
+    const SIGNED_V2: &str = concat!(
+        "---BEGIN AGENTAZALL SIGNED MESSAGE---\n",
+        "Fingerprint: 2b61f0ec7a2b2352\n",
+        "Public-Key: p/bfr484uJuozmSbWU+R5NAf3Ff5yUk99DteUKmYc2c=\n",
+        "From: bob@localhost\nTo: carol.agenttalk\nSubject:\nDate: 2026-11-26 21:03:07\n",
+        "Message-ID: 8a18eb7943b7\nTime: 2026-11-26T21:03:07.439Z\nSignature-V2: ",
+        "ZQ27mIOidu1hppT6T1CphFyeHsg74I1pvV7Ahdwdomo30V5q33t5aHo3b/zbheuk32bacFOSPQxzg3iIE667CQ==\n\n",
+        "to the far\n",
+        "---END AGENTAZALL SIGNED MESSAGE---\n---BEGIN AGENTAZALL SIGNATURE---\n",
+        "kZZy8DAFD1cDNgQFGC/RTQBuMWEzSEeiPMH16KcZrpNkEOLASzv25ndV6e2maOyTz6W2iGWcsjuJ1GXJ0x1vAw==\n",
+        "---END AGENTAZALL SIGNATURE---"
+    );
+
+    #[test]
+    fn the_faults_of_attachments_void_no_signature() {
+        let mut faults = AttachmentFaults::default();
+        faults.add_undecoded("x");
+        faults.add_left_out();
+        let broken = SIGNED.replace("Line 1", "Line 9");
+        let listed = Some("x, x in base64, each attachment after the 100th");
+        for (body, list, is_told) in [
+            (SIGNED, listed, false),
+            (&*broken, listed, false),
+            (SIGNED_V2, Some("x"), false),
+            ("text", Some("x"), true),
+            (&*format!("I quote:\n{SIGNED}"), Some("x"), true),
+        ] {
+            let (part, name) = (("x".to_owned(), PathBuf::new()), "n".to_owned());
+            let (body, day) = (body.to_owned(), "2026-03-11".to_owned());
+            let arrived =
+                build_arrived_letter(vec![], body.clone(), vec![part], &faults, name, day);
+            let letter = text::parse(&arrived.bytes);
+            let told = if is_told { faults.text.as_str() } else { "" };
+            assert_eq!(letter.body, format!("{body}{told}"));
+            assert_eq!(letter.get("Attachments"), list, "{body}");
+        }
+    }
 
     #[test]
     fn long_names_keep_their_ending_and_are_told_apart() {

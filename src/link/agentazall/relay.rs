@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-use super::letter::{self, MAX_PARTS, PARTS_LEFT_OUT, make_usable_name};
+use super::letter::{self, AttachmentFaults, MAX_PARTS, make_usable_name};
 use crate::link::engine::{
     EncodeError, EngineSettings, ExchangeOutcome, FetchedItem, LinkEngine, LinkSession,
 };
@@ -349,8 +349,9 @@ impl RelayEngine {
             Value::String(text) => text,
             other => other.to_string(),
         };
-        let (subject, mut body, attachments) = parse_payload(&payload);
-        let parts = write_attachments(&attachments, folder, &mut body)?;
+        let (subject, body, attachments) = parse_payload(&payload);
+        let mut faults = AttachmentFaults::default();
+        let parts = write_attachments(&attachments, folder, &mut faults)?;
         let id = if given.is_empty() { hashed.clone() } else { given.clone() };
         let lines = vec![
             ("From", get("from").to_owned()),
@@ -364,7 +365,7 @@ impl RelayEngine {
         let day = day.unwrap_or_else(Timestamp::now);
         let day = date::format_local_day(day, &TimeZone::system());
         let key = choose_item_key(&id, &hashed);
-        let arrived = letter::build_arrived_letter(lines, &body, parts, hashed, day);
+        let arrived = letter::build_arrived_letter(lines, body, parts, &faults, hashed, day);
         Ok(FetchedItem { id: key, ack_id: None, arrived })
     }
 }
@@ -409,24 +410,23 @@ fn parse_payload(payload: &str) -> (String, String, Vec<Value>) {
     }
 }
 
-/// Writes attachments to a folder under usable names. One that cannot be decoded is kept as it came, and the text says
-/// so, since the relay has deleted it.
+/// Writes attachments to a folder under usable names. One that cannot be decoded is kept as it came, and told, since the
+/// relay has deleted it.
 fn write_attachments(
     attachments: &[Value],
     folder: &Path,
-    body: &mut String,
+    faults: &mut AttachmentFaults,
 ) -> io::Result<Vec<(String, PathBuf)>> {
     let mut out: Vec<(String, PathBuf)> = Vec::new();
     for (n, attachment) in attachments.iter().enumerate() {
         if n >= MAX_PARTS {
-            body.push_str(PARTS_LEFT_OUT);
+            faults.add_left_out();
             break;
         }
         let get = |key: &str| attachment.get(key).and_then(Value::as_str);
         let name = make_usable_name(get("name").unwrap_or_default(), n, &out);
         let bytes = get("data").and_then(decode_data).unwrap_or_else(|| {
-            let told = ["\n[The attachment ", &name, " is not base64. It is kept as it came.]\n"];
-            body.extend(told);
+            faults.add_undecoded(&name);
             get("data").map_or_else(|| attachment.to_string(), str::to_owned).into_bytes()
         });
         let path = folder.join(n.to_string());

@@ -16,7 +16,7 @@ use mail_parser::{Address, Message, MimeHeaders as _};
 use sha2::{Digest, Sha256};
 
 use crate::link::agentazall::attachment_error;
-use crate::link::agentazall::letter::{self, MAX_PARTS, PARTS_LEFT_OUT, make_usable_name};
+use crate::link::agentazall::letter::{self, AttachmentFaults, MAX_PARTS, make_usable_name};
 use crate::link::disk_space;
 use crate::link::engine::EncodeError;
 use crate::mime::compose::{self, clean_header_value};
@@ -156,8 +156,9 @@ pub fn mail_to_letter(raw: &[u8], folder: &Path) -> io::Result<InboundMail> {
             let lines = vec![("Subject", "(not a mail)".into()), ("Message-ID", hashed.clone())];
             return Ok(letter::build_arrived_letter(
                 lines,
-                &body,
+                body,
                 Vec::new(),
+                &AttachmentFaults::default(),
                 hashed,
                 NO_DAY.to_owned(),
             ));
@@ -168,8 +169,9 @@ pub fn mail_to_letter(raw: &[u8], folder: &Path) -> io::Result<InboundMail> {
     let id = message.message_id().map(str::trim).unwrap_or_default();
     let id = id.strip_suffix(&format!("@{DOMAIN}")).unwrap_or(id);
     let is_id = !id.is_empty() && id.len() <= 200 && !id.contains(char::is_whitespace);
-    let mut body = join_text_bodies(&message);
-    let parts = write_attachments(&message, folder, &mut body)?;
+    let body = join_text_bodies(&message);
+    let mut faults = AttachmentFaults::default();
+    let parts = write_attachments(&message, folder, &mut faults)?;
     let mut lines = vec![
         ("From", format_people(message.from(), true)),
         ("To", format_people(message.to(), false)),
@@ -185,7 +187,7 @@ pub fn mail_to_letter(raw: &[u8], folder: &Path) -> io::Result<InboundMail> {
     }
     lines.push(("Message-ID", if is_id { id.to_owned() } else { hashed.clone() }));
     lines.push(("Status", "new".to_owned()));
-    Ok(letter::build_arrived_letter(lines, &body, parts, hashed, mail_day(&message)))
+    Ok(letter::build_arrived_letter(lines, body, parts, &faults, hashed, mail_day(&message)))
 }
 
 /// Builds the mail to file for a mail that makes no letter.
@@ -260,13 +262,13 @@ fn join_text_bodies(message: &Message<'_>) -> String {
 fn write_attachments(
     message: &Message<'_>,
     folder: &Path,
-    body: &mut String,
+    faults: &mut AttachmentFaults,
 ) -> io::Result<Vec<(String, PathBuf)>> {
     let mut out: Vec<(String, PathBuf)> = Vec::new();
     for (n, part) in message.attachments().enumerate() {
         let given = part.attachment_name().unwrap_or_default();
         if n >= MAX_PARTS {
-            body.push_str(PARTS_LEFT_OUT);
+            faults.add_left_out();
             break;
         }
         let name = make_usable_name(given, n, &out);
