@@ -298,17 +298,20 @@ impl LinkSession for FtpSession<'_> {
     }
 
     fn fetch(&mut self, raw: &Path, known: &HashSet<String>) -> ExchangeOutcome {
+        let settings = &self.engine.settings;
+        let mut known = known.clone();
+        if super::is_first_part(&settings.part) {
+            match seen_ids::read_reference_ids(settings) {
+                Ok(ids) => known.extend(ids),
+                Err(e) => return ExchangeOutcome::away(e),
+            }
+        }
         // The time to connect counts.
         let broken = BrokenFetches::read(raw);
         let client = match self.take_client() {
             Ok(client) => client,
             Err(outcome) => return outcome,
         };
-        let settings = &self.engine.settings;
-        let mut known = known.clone();
-        if super::is_first_part(&settings.part) {
-            known.extend(seen_ids::read_reference_ids(settings));
-        }
         let fetch = FtpFetch::new(client, broken, raw, &known, &settings.me);
         let (client, outcome) = fetch.run(|fault| self.engine.classify_error(fault));
         self.client = client;

@@ -15,12 +15,11 @@ const FILE: &str = ".seen_ids";
 const MAX_FILE: u64 = 16 << 20;
 
 /// Returns the ids that the reference has filed in the mailbox of a link.
-pub fn read_reference_ids(settings: &EngineSettings) -> HashSet<String> {
-    let ids = super::find_mailbox(settings).map_or(Ok(HashSet::new()), |at| read_ids(&at));
-    ids.unwrap_or_else(|why| {
-        tracing::warn!(%why, "the ids that the reference has filed are not known");
-        HashSet::new()
-    })
+///
+/// # Errors
+/// Returns the system's error, with the path: without the ids the mail of the reference would be filed twice.
+pub fn read_reference_ids(settings: &EngineSettings) -> io::Result<HashSet<String>> {
+    super::find_mailbox(settings).map_or(Ok(HashSet::new()), |mailbox| read_ids(&mailbox))
 }
 
 /// Adds the ids that a link has filed, for the reference.
@@ -57,7 +56,10 @@ fn add_ids(mailbox: &Path, ids: &[String]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ftp::FtpEngine;
+    use super::super::mail::MailEngine;
     use super::*;
+    use crate::link::engine::LinkEngine;
 
     #[test]
     fn ids_are_added_to_those_of_the_reference() {
@@ -79,5 +81,32 @@ mod tests {
         let error = add_ids(dir.path(), &["8".into()]).unwrap_err();
         assert!(error.to_string().contains(FILE), "{error}");
         assert_eq!(dir.path().join(FILE).metadata().unwrap().len(), MAX_FILE + 1);
+    }
+
+    /// Without the ids nothing is fetched, as the reference may have filed it.
+    #[test]
+    fn no_mail_is_fetched_without_the_ids_of_the_reference() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("config.json");
+        std::fs::write(&file, r#"{"mailbox_dir": "mail"}"#).unwrap();
+        std::fs::create_dir_all(dir.path().join("mail/bob@x").join(FILE)).unwrap();
+        let settings = |part: &str| EngineSettings {
+            kind: String::new(),
+            file: file.clone(),
+            part: part.to_owned(),
+            me: "bob@x".to_owned(),
+            insecure: false,
+            ca: None,
+            self_copy: false,
+        };
+        let engines: [Box<dyn LinkEngine>; 2] = [
+            Box::new(FtpEngine::open(&settings("/ftp"))),
+            Box::new(MailEngine::open(&settings("/email")).unwrap()),
+        ];
+        for engine in engines {
+            let outcome = engine.open_session().fetch(dir.path(), &HashSet::new());
+            let ExchangeOutcome::Away { why, .. } = &outcome else { panic!("{outcome:?}") };
+            assert!(why.contains(FILE), "{why}");
+        }
     }
 }

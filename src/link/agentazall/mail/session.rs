@@ -108,7 +108,10 @@ impl LinkSession for MailSession<'_> {
     }
 
     fn fetch(&mut self, raw: &Path, known: &HashSet<String>) -> ExchangeOutcome {
-        let theirs = seen_ids::read_reference_ids(&self.engine.settings);
+        let theirs = match seen_ids::read_reference_ids(&self.engine.settings) {
+            Ok(theirs) => theirs,
+            Err(e) => return ExchangeOutcome::away(e),
+        };
         let mut new = MailFetch::new(raw, known, theirs);
         let result = self.engine.fetch_mails(&mut new);
         new.finish(result)
