@@ -13,13 +13,6 @@ pub(super) struct SplitList<'a> {
     pub is_ended: bool,
 }
 
-impl SplitList<'_> {
-    /// Returns true if the list has no element.
-    pub fn is_empty(&self) -> bool {
-        self.elements.is_empty() && self.more == 0
-    }
-}
-
 /// Splits a list into its elements, from behind its `[` on. A broken element does not harm the others, unless it lacks
 /// a quotation mark. Elements beyond the limit are only counted, so that they take no memory.
 pub(super) fn split_elements(list: &str, limit: usize) -> SplitList<'_> {

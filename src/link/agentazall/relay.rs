@@ -179,7 +179,10 @@ impl LinkEngine for RelayEngine {
     fn has_fetched(&self, raw: &Path) -> bool {
         // An answer that cannot be read is not gone.
         read_fetched(raw).map_or(true, |bytes| {
-            split_messages(&String::from_utf8_lossy(&bytes)).is_some_and(|all| !all.is_empty())
+            let text = String::from_utf8_lossy(&bytes);
+            let list = find_messages(&text).unwrap_or_default();
+            let first = list.trim_start_matches(|c: char| c.is_whitespace() || c == ',');
+            !first.is_empty() && !first.starts_with(']')
         })
     }
 
@@ -321,11 +324,15 @@ fn is_sent_answer(answer: &HttpAnswer) -> bool {
     text("status") == "sent" || !text("message_id").is_empty()
 }
 
+/// Returns the list in an answer, from behind its `[` on; `None` if there is none.
+fn find_messages(answer: &str) -> Option<&str> {
+    let (_, rest) = answer.split_once("\"messages\"")?;
+    rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('[')
+}
+
 /// Returns the elements of an answer, of any type; `None` if it is no list.
 fn split_messages(answer: &str) -> Option<SplitList<'_>> {
-    let (_, rest) = answer.split_once("\"messages\"")?;
-    let list = rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('[')?;
-    Some(json_lists::split_elements(list, MAX_MESSAGES))
+    find_messages(answer).map(|list| json_lists::split_elements(list, MAX_MESSAGES))
 }
 
 impl RelayEngine {

@@ -138,8 +138,10 @@ fn a_letter_has_a_bound_of_attachments_and_says_what_is_left_out() {
     std::fs::remove_dir_all(dir.path().join("parts-0")).unwrap();
     assert!(relay().has_fetched(dir.path()));
     assert!(!dir.path().join("parts-0").exists(), "only unpacking writes files");
-    std::fs::write(dir.path().join(ANSWER), "{\"messages\": []}").unwrap();
-    assert!(!relay().has_fetched(dir.path()));
+    for (list, has_some) in [("[]}", false), ("[ , \n]}", false), ("[", false), ("[ ,5", true)] {
+        std::fs::write(dir.path().join(ANSWER), format!("{{\"messages\": {list}")).unwrap();
+        assert_eq!(relay().has_fetched(dir.path()), has_some, "{list}");
+    }
     assert!(!relay().has_fetched(&dir.path().join("none")));
 }
 
