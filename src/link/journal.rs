@@ -506,8 +506,8 @@ impl Journal {
             let (message, to) = (entry.message.clone(), entry.to.clone());
             lines.push(JournalLine::Spooled { no, message, to, at: entry.since });
             let is_untried = matches!(&entry.stage, DeliveryStage::Waits { why: None, .. });
-            if entry.failed.is_some() {
-                // The lines below tell its stage.
+            // The line of a later stage has them, and no other needs them.
+            if entry.failed.is_some() && (is_untried || entry.stage == DeliveryStage::Trying) {
                 let (until, why, failed) = (at, String::new(), entry.failed);
                 lines.push(JournalLine::Later { no, until, why, failed });
             }
