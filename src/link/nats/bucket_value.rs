@@ -11,7 +11,7 @@ use crate::model::MachineId;
 
 /// The limit on the size of a value.
 pub const MAX_VALUE: usize = 256 << 10;
-/// The limits on counts and bytes that a machine puts into one part.
+/// The limit on counts in one part of a machine, and the number of bytes from which on it is full.
 const ENTRIES: usize = 256;
 const BYTES: usize = 32 << 10;
 /// The limits on the length of a writer's name and of an id; longer ones are not published.
@@ -114,12 +114,7 @@ fn encoded_size(entry: &ReadCount) -> usize {
 impl BucketPart {
     /// Returns the part with these counts. Of more counts than fit, it has so many that it is full.
     pub fn new(seq: u64, entries: &[ReadCount]) -> Self {
-        let mut size = 0;
-        let kept = entries.iter().take(ENTRIES).take_while(|entry| {
-            let has_room = size < BYTES;
-            size += encoded_size(entry);
-            has_room
-        });
+        let kept = entries.iter().take(count_fitting(&[], entries));
         Self { seq, entries: kept.cloned().collect() }
     }
 
@@ -127,19 +122,24 @@ impl BucketPart {
     /// none fits.
     pub fn fill_from(&self, todo: &mut Vec<ReadCount>) -> Option<Vec<ReadCount>> {
         todo.retain(is_encodable);
-        let mut size: usize = self.entries.iter().map(encoded_size).sum();
-        let mut number = 0;
-        for entry in todo.iter().take(ENTRIES.saturating_sub(self.entries.len())) {
-            size += encoded_size(entry);
-            if size > BYTES && !(self.entries.is_empty() && number == 0) {
-                break;
-            }
-            number += 1;
-        }
+        let number = count_fitting(&self.entries, todo);
         let mut entries = self.entries.clone();
         entries.extend(todo.drain(..number));
         (number > 0).then_some(entries)
     }
+}
+
+/// Returns how many of some counts fit into a part behind those that it has. The last one may make it larger than
+/// `BYTES`.
+fn count_fitting(there: &[ReadCount], more: &[ReadCount]) -> usize {
+    let mut size: usize = there.iter().map(encoded_size).sum();
+    let room = ENTRIES.saturating_sub(there.len());
+    let fits = more.iter().take(room).take_while(|entry| {
+        let has_room = size < BYTES;
+        size += encoded_size(entry);
+        has_room
+    });
+    fits.count()
 }
 
 impl NatsSpace {
