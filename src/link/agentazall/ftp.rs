@@ -156,11 +156,10 @@ impl LinkEngine for FtpEngine {
             let file = fs::open_regular(path).map_err(why)?;
             let copied = file.take(*length).read_to_end(&mut wire).map_err(why)?;
             if copied as u64 != *length {
-                return Err(format!(
-                    "the attachment {} became shorter while it was sent",
-                    sanitize_line(name)
-                )
-                .into());
+                // Its program may not be done with it.
+                let name = sanitize_line(name);
+                let why = format!("the attachment {name} became shorter while it was sent");
+                return Err(EncodeError::Passing(io::Error::other(why)));
             }
         }
         Ok(wire)
