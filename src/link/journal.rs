@@ -5,6 +5,7 @@
 //! before anything else is done. A torn last line counts as never written.
 
 mod entry;
+mod wire_files;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
@@ -13,8 +14,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 pub use self::entry::{DeliveryStage, EntryChange, FailedTries, JournalEntry};
+pub use self::wire_files::{progress_note_path, remove_wire_files, write_wire_file};
 use crate::store::append_log::{AppendLog, AppendSync, read_log, split_log};
-use crate::store::{atomic_file, fs};
 
 /// The name of the journal's file in the link's folder.
 pub(super) const FILE: &str = "journal";
@@ -31,35 +32,6 @@ const FEW_LINES: usize = 1000;
 /// The number of tries after which a message lets all others go first, and waits by its own backoff if the link fails
 /// at it.
 pub const SET_ASIDE: u32 = 2;
-
-/// Returns the file in which a carrier records its progress on a message that takes several steps. It is removed with
-/// the message's bytes.
-pub fn progress_note_path(wire: &Path) -> PathBuf {
-    wire.with_extension("note")
-}
-
-/// Writes the bytes of a message that is about to be accepted. They are on disk when this returns.
-///
-/// # Errors
-/// Returns the system's error.
-pub fn write_wire_file(path: &Path, wire: &[u8]) -> io::Result<()> {
-    if let Some(folder) = path.parent() {
-        fs::make_dirs(folder, 0o700)?;
-    }
-    atomic_file::write_atomic(path, wire, 0o600)
-}
-
-/// Removes the files of messages that are over.
-pub fn remove_wire_files(wires: &[PathBuf]) {
-    for wire in wires {
-        if let Err(error) = std::fs::remove_file(wire) {
-            let path = wire.display();
-            tracing::debug!(%error, %path, "the file of a finished message could not be removed");
-        }
-        // Few messages have one.
-        let _ = std::fs::remove_file(progress_note_path(wire));
-    }
-}
 
 /// One line of the file.
 #[derive(Serialize, Deserialize)]

@@ -35,11 +35,6 @@ use crate::store::{DeliveryFate, InboundMail, OutboundMail};
 
 /// The time after which a carrier without work is ended.
 const IDLE: Duration = Duration::from_secs(2);
-/// The number of messages in the first job of a carrier, and in any. A job gets twice as many as the one before it
-/// delivered.
-const JOB_MESSAGES: (usize, usize) = (8, 128);
-/// The time for which a small job behind another one waits for more messages.
-const GATHER: Duration = Duration::from_millis(5);
 /// The delay after the disk refuses a write.
 const DISK_WAIT: Duration = Duration::from_secs(5);
 /// The pause between checks that another program still carries.
@@ -350,18 +345,6 @@ impl MessageLink {
             self.fetch_mail(called, schedule, changed)?;
         }
         Ok(may_fetch)
-    }
-
-    /// Returns the messages of the next job.
-    fn list_due_messages(&self, schedule: &RetrySchedule) -> Vec<u64> {
-        let at_once = (schedule.delivered * 2).clamp(JOB_MESSAGES.0, JOB_MESSAGES.1);
-        let mut due = self.journal.lock().list_due_entries(now(), at_once);
-        if schedule.delivered > 0 && !due.is_empty() && due.len() < JOB_MESSAGES.0 {
-            // Others follow in a moment, and each job costs several syncs.
-            std::thread::sleep(GATHER);
-            due = self.journal.lock().list_due_entries(now(), at_once);
-        }
-        due
     }
 
     /// Returns the time at which something is due by itself.

@@ -12,10 +12,27 @@ use crate::link::journal::{
 };
 use crate::store::fs;
 
+/// The number of messages in the first job of a carrier, and in any. A job gets twice as many as the one before it
+/// delivered.
+const JOB_MESSAGES: (usize, usize) = (8, 128);
+/// The time for which a small job behind another one waits for more messages.
+const GATHER: Duration = Duration::from_millis(5);
 /// The shortest and the longest pause of a message whose bytes cannot be read here, in milliseconds.
 const UNREADABLE: (i64, i64) = (5000, 15 * 60_000);
 
 impl MessageLink {
+    /// Returns the messages of the next job.
+    pub(super) fn list_due_messages(&self, schedule: &RetrySchedule) -> Vec<u64> {
+        let at_once = (schedule.delivered * 2).clamp(JOB_MESSAGES.0, JOB_MESSAGES.1);
+        let mut due = self.journal.lock().list_due_entries(now(), at_once);
+        if schedule.delivered > 0 && !due.is_empty() && due.len() < JOB_MESSAGES.0 {
+            // Others follow in a moment, and each job costs several syncs.
+            std::thread::sleep(GATHER);
+            due = self.journal.lock().list_due_entries(now(), at_once);
+        }
+        due
+    }
+
     /// Has a carrier deliver some messages.
     pub(super) fn deliver_messages(
         &self,
