@@ -468,7 +468,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (mut log_sync, board) = open(dir.path());
         let log = dir.path().join("samp/log-a.jsonl");
-        std::fs::set_permissions(&log, std::fs::Permissions::from_mode(0)).unwrap();
+        std::fs::set_permissions(&log, std::fs::Permissions::from_mode(0o0)).unwrap();
         assert!(!sync(&mut log_sync));
         assert_eq!(board.health().notes, ["log-a.jsonl Permission denied (os error 13)"]);
         assert!(log_sync.writer_mut("a").held_until.is_some(), "it is tried again");

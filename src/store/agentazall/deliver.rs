@@ -170,7 +170,7 @@ impl AgentAzall {
             // The copies reach the disk before the letter leaves the outbox.
             let synced = match self.properties.durability {
                 Durability::None => Ok(()),
-                _ => inboxes.try_for_each(|inbox| self.sync_dirs(&inbox)),
+                Durability::Fsync => inboxes.try_for_each(|inbox| self.sync_dirs(&inbox)),
             };
             let moved = synced
                 .and_then(|()| self.move_to_folder(MailboxFolder::Sent, &place, &waiting.bytes));

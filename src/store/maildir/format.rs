@@ -212,7 +212,7 @@ impl FileFormat for MaildirFormat {
         message.id = mail::index_id(message.id, &facts.digest);
         let from = message.from.as_deref().unwrap_or_default().to_ascii_lowercase();
         let is_my_name_unproven = store.format.settings.me.contains(&from) && !in_sent;
-        Ok(Record { message, claim, note, is_my_name_unproven, ..Record::default() })
+        Ok(Record { message, claim, is_my_name_unproven, note, ..Record::default() })
     }
 
     fn check_files(
@@ -360,7 +360,9 @@ impl FileFormat for MaildirFormat {
             done.reports.keep_reported();
             return Vec::new();
         }
-        over.iter().for_each(|n| table.update_row(*n, |_, facts| facts.gone_at = 0));
+        for n in &over {
+            table.update_row(*n, |_, facts| facts.gone_at = 0);
+        }
         drop(table);
         done.reports.begin_rescan(over);
         Vec::new()

@@ -127,7 +127,9 @@ impl OutcomeTable {
         let stamp = Stamp::from_path(&file)?;
         if self.seen != stamp {
             for line in split_log(&read_log(&file, LIMIT)?) {
-                serde_json::from_slice(line.text).into_iter().for_each(|outcome| self.add(outcome));
+                if let Ok(outcome) = serde_json::from_slice(line.text) {
+                    self.add(outcome);
+                }
             }
             self.seen = stamp;
         }

@@ -84,7 +84,7 @@ impl MessageAppender for MaildirStore {
     fn preview_message(&self, prepared: &PreparedRecord) -> Option<Message> {
         let mail = mail::parse_mail(prepared.bytes.as_bytes(), "", Timestamp::now()).ok()?;
         let (id, thread) = (prepared.id.clone(), Some(prepared.thread.clone()));
-        Some(Message { id, thread, ..mail.message })
+        Some(Message { thread, id, ..mail.message })
     }
 
     fn check_header(&self, draft: &Draft) -> Result<(), StoreError> {

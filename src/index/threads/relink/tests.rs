@@ -355,7 +355,7 @@ fn an_id_of_several_messages_joins_no_thread() {
             let ix = later.messages.find_message(0, "foo", &forged.id).unwrap();
             later.dismiss_gone(&mut vec![ix]);
             assert_eq!(threads(&mut later, &[]), ["plan"; 3]);
-            assert_eq!(threads(&mut later, &[forged.clone()]), ["plan", "a", "a"]);
+            assert_eq!(threads(&mut later, std::slice::from_ref(&forged)), ["plan", "a", "a"]);
         }
     }
 }

@@ -68,7 +68,9 @@ fn end_holds(store: &MaildirStore) {
     let mut table = store.table.write();
     let held = table.iter_all().filter(|(_, _, facts)| facts.gone_at != 0);
     let held: Vec<u32> = held.map(|(n, ..)| n).collect();
-    held.into_iter().for_each(|n| table.update_row(n, |_, facts| facts.gone_at = 1));
+    for n in held {
+        table.update_row(n, |_, facts| facts.gone_at = 1);
+    }
 }
 
 #[test]
