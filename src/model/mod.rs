@@ -14,6 +14,7 @@ mod receipt;
 mod remedy;
 mod render;
 mod seed;
+pub mod short_id;
 mod signature;
 mod signature_cache;
 mod text;

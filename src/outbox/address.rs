@@ -8,6 +8,7 @@ use super::{
     DraftTarget, IDEMPOTENCY_WINDOW_MS, OutboxError, draft, find_store, names, route, whole_message,
 };
 use crate::index::{Index, IndexEntry, IndexTables, MsgIx, ThreadIx};
+use crate::model::short_id::short_id;
 use crate::model::{Draft, ORIGIN, Timestamp, plain_id, plain_thread_id, sanitize_line};
 use crate::store::{Kind, Store};
 
@@ -493,8 +494,8 @@ fn find_named_message(
     find_by_short_id(tables, index, draft, thread)
 }
 
-/// Finds the only message whose id begins with the 8 characters of the header, which end the names of messages. It then
-/// puts the whole id into the header.
+/// Finds the only message for whose id the 8 characters of the header stand in names of messages. It then puts the whole
+/// id into the header.
 fn find_by_short_id(
     tables: &IndexTables,
     index: &Index,
@@ -506,7 +507,7 @@ fn find_by_short_id(
     let Some(short) = short else { return Ok(None) };
     let begins = |ix: &MsgIx| {
         let own = tables.messages.id(tables.messages.entry(*ix));
-        own.starts_with(short.as_str()) || tables.messages.shown_id(*ix).starts_with(short.as_str())
+        [own, tables.messages.shown_id(*ix)].iter().any(|id| &short_id(id) == short)
     };
     let fitting = tables
         .messages

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Tree, names};
 use crate::index::{IndexTables, MsgIx};
+use crate::model::short_id::short_id;
 use crate::model::{Timestamp, plain_id, plain_thread_id, sanitize_line};
 use crate::search::MatchFinder;
 
@@ -123,7 +124,7 @@ fn describe_hit(tree: &Tree, finder: &MatchFinder, ix: MsgIx, most: usize) -> Op
     let id = tables.messages.shown_id(ix);
     let recipients = tables.messages.recipient_list(entry).split(", ").filter(|to| !to.is_empty());
     let hit = SearchHit {
-        id: names::short_id(&id),
+        id: short_id(&id),
         message_id: plain_id(&id).to_owned(),
         name: format!("{}.txt", tree.names.unique_stem(&tables, ix)),
         store: tree.store_name(entry.store()).to_owned(),

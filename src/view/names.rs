@@ -2,10 +2,9 @@
 
 use std::fmt::Write;
 
-use sha2::{Digest, Sha256};
-
 use crate::index::{IndexEntry, IndexTables, MsgIx};
-use crate::model::{ORIGIN, Timestamp, encode_hex, name_encoding, plain_id, sanitize_line};
+use crate::model::short_id::{HASH_DIGITS, full_id, is_lower_hex, short_hash, short_id};
+use crate::model::{ORIGIN, Timestamp, name_encoding, plain_id, sanitize_line};
 use crate::store::Store;
 
 /// Bytes of the time that a message's name begins with.
@@ -16,32 +15,9 @@ const MAX_FROM: usize = 64;
 const MAX_THREAD: usize = 200;
 /// Length to which it is cut before `~` and the hash.
 const CUT_THREAD: usize = 135;
-/// Hex digits of a SHA-256.
-const HASH_DIGITS: usize = 64;
 
 fn is_plain(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'@' | b'-')
-}
-
-/// Returns the first hex digits of a text's SHA-256.
-pub(super) fn short_hash(text: &str, digits: usize) -> String {
-    let mut hex = encode_hex(&Sha256::digest(text.as_bytes()));
-    hex.truncate(digits);
-    hex
-}
-
-fn is_lower_hex(text: &str) -> bool {
-    text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
-}
-
-/// Returns the first 8 characters of an id if they are lower hex, else of its hash. With `full`, returns the
-/// whole id or hash.
-fn id_part(id: &str, full: bool) -> String {
-    match id.get(..8).filter(|start| is_lower_hex(start)) {
-        Some(start) if !full => start.to_owned(),
-        Some(_) if is_lower_hex(id) && id.len() <= 64 => id.to_owned(),
-        _ => short_hash(id, if full { HASH_DIGITS } else { 8 }),
-    }
 }
 
 /// Returns the `<from>` part of a name, at most 64 bytes. Plain characters stay, everything else is `_`; a
@@ -75,7 +51,7 @@ pub(super) fn push_short_stem(out: &mut String, tables: &IndexTables, ix: MsgIx)
     push_stem_start(out, tables, tables.messages.entry(ix));
     match tables.messages.shown_hex_id(ix) {
         Some(id) => push_hex(out, (id >> 32) as u32),
-        None => out.push_str(&id_part(plain_id(&tables.messages.shown_id(ix)), false)),
+        None => out.push_str(&short_id(&tables.messages.shown_id(ix))),
     }
 }
 
@@ -103,7 +79,8 @@ fn push_hex(out: &mut String, value: u32) {
 
 /// Returns the name, without its ending, of a message that is not in the index yet. With `full`, it has the whole id.
 pub(super) fn format_stem(time: Timestamp, from: &str, id: &str, full: bool) -> String {
-    format!("{}-{}-{}", time.iso8601_basic(), sender_part(from), id_part(plain_id(id), full))
+    let id = if full { full_id(id) } else { short_id(id) };
+    format!("{}-{}-{id}", time.iso8601_basic(), sender_part(from))
 }
 
 /// Returns the hash of a message's key.
@@ -131,11 +108,6 @@ pub(super) fn cut_line(line: &str, most: usize) -> String {
     format!("{}\u{2026}", sanitize_line(&short))
 }
 
-/// Returns the whole id in the form in which it stands in names.
-pub(super) fn full_id(id: &str) -> String {
-    id_part(plain_id(id), true)
-}
-
 /// Returns the time with which a name begins, like a message's own.
 pub(super) fn parse_name_time(stem: &str) -> Option<Timestamp> {
     stem.get(..STAMP).and_then(Timestamp::from_iso8601_basic)
@@ -148,12 +120,12 @@ pub(super) fn has_time_prefix(stem: &str) -> bool {
 
 /// Returns the key of an id, under which messages are found by a [short name](is_name_of_id).
 pub(super) fn short_key_of_id(id: &str) -> Option<u32> {
-    u32::from_str_radix(&id_part(plain_id(id), false), 16).ok()
+    u32::from_str_radix(&short_id(id), 16).ok()
 }
 
-/// Returns the key of a short name: its first 8 characters, or those of the hash of the whole id.
+/// Returns the key of a short name: it is the id part of names itself, or stands for the whole id.
 pub(super) fn short_key_of_name(name: &str) -> Option<u32> {
-    match name.get(..8).filter(|start| is_lower_hex(start)) {
+    match Some(name).filter(|name| name.len() == 8 && is_lower_hex(name)) {
         Some(start) => u32::from_str_radix(start, 16).ok(),
         None => match parse_thread_name(name)? {
             ParsedThreadName::Complete(id) => short_key_of_id(&id),
@@ -165,12 +137,7 @@ pub(super) fn short_key_of_name(name: &str) -> Option<u32> {
 /// Returns true if a name is the id part of message names, or the whole id, escaped.
 pub(super) fn is_name_of_id(name: &str, id: &str) -> bool {
     let id = plain_id(id);
-    name == id_part(id, false) || name == escape_id(id)
-}
-
-/// Returns the id part of message names.
-pub(super) fn short_id(id: &str) -> String {
-    id_part(plain_id(id), false)
+    name == short_id(id) || name == escape_id(id)
 }
 
 /// Returns the folder name of a thread id; also any other text as one word.
@@ -321,22 +288,10 @@ mod tests {
     }
 
     #[test]
-    fn id_parts() {
-        assert_eq!(id_part("ab12cd34ef567890", false), "ab12cd34");
-        assert_eq!(id_part("ab12cd34ef567890", true), "ab12cd34ef567890");
-        assert_eq!(id_part("AB12CD34", false), short_hash("AB12CD34", 8));
-        assert_eq!(id_part("abc", false), short_hash("abc", 8));
-        assert_eq!(id_part("ab12cd34/../x", true), short_hash("ab12cd34/../x", 64));
-        let namesake = format!("ab12cd34ef56{QUALIFIER}{}", "0f".repeat(32));
-        assert_eq!(full_id(&namesake), "ab12cd34ef56");
-        assert_eq!(full_id("ab12cd34ef56"), "ab12cd34ef56");
-        assert_eq!(sender_part(""), "unknown");
-    }
-
-    #[test]
     fn an_id_is_found_by_what_stands_for_it() {
-        for id in ["ab12cd34ef567890", "ab12cd34/x", "AB12CD34", "msg_1_2", "Q/b c.d", "x", ""] {
-            for name in [id_part(id, false), escape_id(id)] {
+        let plain = ["ab12cd34ef567890", "ab12cd34/x", "AB12CD34", "msg_1_2", "Q/b c.d", "x", ""];
+        for id in plain.into_iter().chain(["20261128.1@x.org", "ab12cd34ef567890@h"]) {
+            for name in [short_id(id), escape_id(id)] {
                 assert!(
                     is_name_of_id(&name, id) && short_key_of_name(&name) == short_key_of_id(id),
                     "{id} {name}"
@@ -356,7 +311,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_id_is_found_by_its_name(id in any::<String>()) {
-            prop_assert_eq!(short_key_of_name(&id_part(&id, false)), short_key_of_id(&id));
+            prop_assert_eq!(short_key_of_name(&short_id(&id)), short_key_of_id(&id));
             if escape_id(&id).len() <= MAX_THREAD {
                 prop_assert_eq!(short_key_of_name(&escape_id(&id)), short_key_of_id(&id));
             }

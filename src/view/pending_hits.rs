@@ -6,6 +6,7 @@ use super::names;
 use super::node::Node;
 use super::pending_sent::PendingSentFile;
 use crate::index::MsgIx;
+use crate::model::short_id::short_id;
 use crate::model::{Timestamp, plain_id};
 use crate::search::{MatchFinder, OutsideMessage, SearchQuery, TableError};
 
@@ -32,7 +33,7 @@ impl PendingHit {
         let message = &self.file.message;
         let (subject, body) = split_file(&self.text);
         SearchHit {
-            id: names::short_id(&message.id),
+            id: short_id(&message.id),
             message_id: plain_id(&message.id).to_owned(),
             name: self.file.name(),
             store: tree.store_name(self.file.store).to_owned(),

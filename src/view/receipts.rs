@@ -11,6 +11,7 @@ use super::message_texts::read_headline;
 use super::pending_sent::HeldMessage;
 use super::{Tree, names};
 use crate::index::{IndexEntry, IndexTables, MsgIx};
+use crate::model::short_id::short_id;
 use crate::model::{DeliveryState, SignatureState, Timestamp, plain_id, sanitize_line};
 use crate::outbox::IDEMPOTENCY_WINDOW_MS;
 use crate::store::{Receipt, SentMessage, Store};
@@ -162,7 +163,7 @@ pub(super) fn find_last_sent(tree: &Tree) -> Option<LastSent> {
         (None, _) => return None,
     };
     let to = to.iter().map(|one| sanitize_line(one).into_owned()).collect();
-    Some(LastSent { id: names::short_id(&id), to, time: time.rfc3339() })
+    Some(LastSent { id: short_id(&id), to, time: time.rfc3339() })
 }
 
 impl Tree {
@@ -333,7 +334,7 @@ impl ReceiptLook<'_> {
             let found = self.judge(store, one, to, receipt, &answers);
             SentReceipt {
                 time: one.entry.time().rfc3339(),
-                id: names::short_id(&one.id),
+                id: short_id(&one.id),
                 message_id: format!("{}@{}", sanitize_line(plain_id(&one.id)), store.kind()),
                 store: store.name().to_owned(),
                 recipient: Some(sanitize_line(to).into_owned()).filter(|to| !to.is_empty()),
@@ -478,7 +479,7 @@ fn format_waiting(tree: &Tree, held: &HeldMessage) -> Vec<SentReceipt> {
     let subject = names::cut_line(&held.headline, WORDS);
     let line = |to: &String| SentReceipt {
         time: held.time.rfc3339(),
-        id: names::short_id(&held.id),
+        id: short_id(&held.id),
         message_id: format!(
             "{}@{}",
             sanitize_line(plain_id(&held.id)),

@@ -13,7 +13,7 @@ use super::names;
 use super::ordered_messages::OrderedMessages;
 use super::short_names::ShortIdIndex;
 use crate::index::{Index, IndexEntry, IndexTables, MsgIx, ThreadIx, stable_hash};
-use crate::model::{Timestamp, encode_hex, id_qualifier};
+use crate::model::{Timestamp, encode_hex, id_qualifier, short_id};
 
 /// Groups that are cached: programs walk one folder after the other.
 const GROUPS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(3);
@@ -328,7 +328,7 @@ impl MessageNames {
     pub fn ids_and_names(&self, list: impl IntoIterator<Item = MsgIx>) -> Vec<(String, String)> {
         let short_id = |ix| {
             let tables = self.index.read();
-            names::short_id(&tables.messages.shown_id(ix))
+            short_id::short_id(&tables.messages.shown_id(ix))
         };
         list.into_iter().map(|ix| (short_id(ix), self.message_name(ix))).collect()
     }
@@ -403,7 +403,7 @@ impl MessageNames {
     /// digest of their content, and copies with one content in several stores have the hash of their key.
     fn make_long_names(&self, tables: &IndexTables, members: Vec<MsgIx>) -> Vec<(MsgIx, String)> {
         let entry = |ix| tables.messages.entry(ix);
-        let full_id = |ix| Some(names::full_id(&tables.messages.shown_id(ix)));
+        let full_id = |ix| Some(short_id::full_id(&tables.messages.shown_id(ix)));
         let content = |ix| self.content_digest(tables, entry(ix));
         let key = |ix| Some(names::message_digest(tables, entry(ix)));
         let forms: [&dyn Fn(MsgIx) -> Option<String>; 3] = [&full_id, &content, &key];

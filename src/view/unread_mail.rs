@@ -4,6 +4,7 @@ use super::folder_scope::FolderScope;
 use super::{Error, Tree, names};
 use crate::index::MsgIx;
 use crate::model::plain_thread_id;
+use crate::model::short_id::short_id;
 
 /// An unread message from another agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,7 +87,7 @@ pub fn sole_unread_name(tree: &Tree) -> Option<String> {
     };
     let short = {
         let tables = tree.index.read();
-        let name = names::short_id(&tables.messages.shown_id(ix));
+        let name = short_id(&tables.messages.shown_id(ix));
         (tree.names.find_by_short_id(&tables, FolderScope::Inbox, &name) == Some(ix))
             .then_some(name)
     };

@@ -201,7 +201,10 @@ fn two_messages_of_one_id_are_told_apart_by_the_hash_of_their_files() {
     let b = bed(vec![store(vec![letter("00000001aaaa", T0, &[]), namesake, nameless])]);
     let full = format!("20260424T174203.000Z-bob@x-{hash}");
     // The store has these bytes of each message.
-    let first = format!("20260424T174203.000Z-bob@x-{}", names::short_hash("half a letter", 64));
+    let first = format!(
+        "20260424T174203.000Z-bob@x-{}",
+        crate::model::short_id::short_hash("half a letter", 64)
+    );
     let third = "20260424T174204.000Z-unknown-00000003.txt";
     assert_eq!(
         b.names("inbox"),
@@ -275,7 +278,7 @@ fn a_refused_file_is_named_after_itself_and_says_where_it_is() {
     let s = store(vec![letter("00000001aaaa", T0, &[])]);
     s.folder.lock().refuse(None, "is not JSON");
     let b = bed(vec![s]);
-    let hash = names::short_hash("inbox/letter1.json:0", 8);
+    let hash = crate::model::short_id::short_hash("inbox/letter1.json:0", 8);
     let name = format!("letter1-{hash}.txt");
     assert_eq!(b.names("rejected"), std::slice::from_ref(&name));
     assert_eq!(
@@ -422,7 +425,7 @@ fn messages_of_one_time_have_a_name_each_and_the_same_in_every_folder() {
         })
         .into();
     // The digest of another id serves as an id.
-    let digest = crate::view::names::short_hash("x", 64);
+    let digest = crate::model::short_id::short_hash("x", 64);
     for id in ["x", &digest, &digest[..8]] {
         let mut l = letters[0].clone();
         l.message.id = id.to_owned();

@@ -1,5 +1,6 @@
 //! Mails as other programs write, change and answer them.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -280,4 +281,23 @@ fn s1221_ids_in_search() {
         let status = m.cat("status.txt");
         assert!(status.contains(&format!("last unknown id: {id} (")), "{status}");
     }
+}
+
+/// S17: mails whose ids begin with the date have different short names.
+#[test]
+fn s17_ids_that_begin_with_the_date() {
+    let (_bed, _place, m) = with("", |place| {
+        for n in [1, 2] {
+            let text = mail(n, "").replace(&format!("<m{n}@"), &format!("<20260424.{n}@"));
+            place.deliver(&format!("anna/new/{n}.h"), &text);
+        }
+    });
+    let listed = m.ok("ls inbox");
+    let shown: BTreeSet<&str> = listed.lines().filter_map(|name| name.rsplit('-').next()).collect();
+    assert_eq!((shown.len(), listed.contains("20260424.txt")), (2, false), "{listed}");
+    for name in shown {
+        let short = name.strip_suffix(".txt").unwrap();
+        assert!(m.cat(&format!("inbox/{short}")).contains("Message-ID: <20260424."));
+    }
+    assert!(m.cat("inbox/20260424.2@example.org").ends_with("text 2\n"));
 }
