@@ -57,7 +57,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::model::locks::{LockLevel, Mutex};
 use serde::{Deserialize, Serialize};
@@ -83,6 +83,8 @@ const EARLY_LIMIT: usize = 64 << 10;
 const CLOSING: Duration = Duration::from_millis(250);
 /// The same time after a refused flush. It is longer, because the user then looks for the reason and for nothing else.
 const REFUSING: Duration = Duration::from_millis(500);
+/// The longest wait, at the end of the process, for programs that take messages.
+const TAKING: Duration = Duration::from_secs(60);
 
 /// The kind of message that a draft becomes, which follows from the place of its file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -487,13 +489,21 @@ impl Outbox {
         self.last_refusal.lock().clone()
     }
 
-    /// Stops sending after finishing what is under way; the rest stays in the spool.
+    /// Stops sending after finishing what is under way, also in other programs; the rest stays in the spool.
     pub fn close(self: &Arc<Self>) {
         for folder in self.folders.stop_waiting() {
             self.composer().send_folder(&folder);
         }
         self.composer().wait_for_folders(Duration::from_secs(5));
         self.sender.wait_until_appended(Duration::from_secs(5));
+        let deadline = Instant::now() + TAKING;
+        let stores = self.context.index.stores().iter();
+        let appenders = stores.filter_map(|store| store.facets().appender);
+        // Each store must hear it.
+        if appenders.filter(|appender| appender.end_runs(deadline)).count() > 0 {
+            tracing::info!("a program that takes mail still runs; msgfs waits for it");
+            self.sender.retry_failed();
+        }
         self.sender.stop();
         self.saved_drafts.lock().save_unsaved();
     }

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::{
     AddressFit, EmptyThread, Location, Notebook, PartContent, PeerReadState, PrepareContext,
@@ -155,6 +156,13 @@ pub trait MessageAppender {
     /// moment, and messages of other threads must not wait for it. Else as the system gave it. Readers never see a
     /// part of a message.
     fn append_record(&self, message: &PreparedRecord) -> Result<(), StoreError>;
+
+    /// Prepares for the end of the process, in stores that hand messages to another program. Each
+    /// [`Self::append_record`] then waits until the deadline for a run of it that is under way, and begins no other one.
+    /// Returns true if there is a run whose result a repeated append must take.
+    fn end_runs(&self, _deadline: Instant) -> bool {
+        false
+    }
 
     /// Waits until everything appended is on disk. It does nothing where each append is on disk when it returns.
     ///

@@ -72,6 +72,9 @@ impl SendWorker {
             let all = orders.iter().any(|order| matches!(order, SenderCommand::RetryFailed));
             let mut jobs: Vec<SendJob> =
                 failed.extract_if(.., |f| all || f.due <= now).map(|f| f.job).collect();
+            if all {
+                busy = ThreadBackoff::default();
+            }
             let due = undelivered.iter().filter(|(_, due)| **due <= now);
             let mut deliver: BTreeSet<usize> = due.map(|(n, _)| *n).collect();
             let again = jobs.len();

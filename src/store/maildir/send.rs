@@ -45,9 +45,17 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// The most bytes of the program's errors that are shown.
 const MAX_SAID: usize = 500;
 
-/// The runs of the program that sends mail, by the id of the mail.
+/// The runs of the program that sends mail.
 #[derive(Debug, Default)]
-pub(super) struct SendmailRuns(Mutex<HashMap<String, SendmailRun>>);
+pub(super) struct SendmailRuns(Mutex<RunTable>);
+
+#[derive(Debug, Default)]
+struct RunTable {
+    /// The runs for which no append waits now, by the id of the mail.
+    left: HashMap<String, SendmailRun>,
+    /// The time until which appends wait for runs, if the process ends. No other run begins then.
+    ending: Option<Instant>,
+}
 
 /// A leaf of a Maildir.
 type LeafFolder<'a> = OpenFolder<'a, MaildirFormat>;
@@ -171,6 +179,10 @@ impl MessageAppender for MaildirStore {
             tracing::warn!(id, %error, "who has a mail was not saved");
         }
         done
+    }
+
+    fn end_runs(&self, deadline: Instant) -> bool {
+        self.format.runs.end(deadline)
     }
 }
 
@@ -345,6 +357,14 @@ fn read_attachment(file: &DraftAttachment) -> Result<(String, Vec<u8>), StoreErr
 }
 
 impl SendmailRuns {
+    /// Lets every later append wait for its run until this time, and begin no other one. Returns true if there is a run
+    /// for which no append waits now.
+    fn end(&self, deadline: Instant) -> bool {
+        let mut runs = self.0.lock();
+        runs.ending = Some(deadline);
+        !runs.left.is_empty()
+    }
+
     /// Has the program take a mail, or goes on with an earlier run.
     ///
     /// # Errors
@@ -352,18 +372,26 @@ impl SendmailRuns {
     fn run(&self, id: &str, bytes: &[u8], command: Command) -> Result<(), StoreError> {
         let io = |e| StoreError::io(Path::new("sendmail"), e);
         let busy = |why: &str| Err(StoreError::Busy(format!("sendmail {why}")));
-        let earlier = self.0.lock().remove(id);
+        let (earlier, is_ending) = {
+            let mut runs = self.0.lock();
+            (runs.left.remove(id), runs.ending.is_some())
+        };
+        if earlier.is_none() && is_ending {
+            return busy("is not run any more, because msgfs ends");
+        }
         let mut run = earlier.map_or_else(|| start_program(command, bytes), Ok).map_err(io)?;
-        let begun = Instant::now();
+        let patience = Instant::now() + PATIENCE;
         let status = loop {
-            match run.0.try_wait().map_err(io)? {
-                Some(status) => break status,
-                None if begun.elapsed() < PATIENCE => thread::sleep(PAUSE),
-                None => {
-                    self.0.lock().insert(id.to_owned(), run);
-                    return busy("has not finished yet");
-                }
+            if let Some(status) = run.0.try_wait().map_err(io)? {
+                break status;
             }
+            let mut runs = self.0.lock();
+            if Instant::now() >= runs.ending.map_or(patience, |ending| ending.max(patience)) {
+                runs.left.insert(id.to_owned(), run);
+                return busy("has not finished yet");
+            }
+            drop(runs);
+            thread::sleep(PAUSE);
         };
         let mut said = [0; MAX_SAID];
         let len = run.1.read_at(&mut said, 0).unwrap_or(0);

@@ -102,12 +102,13 @@ fn s807_sendmail() {
     let refused = || fs::read_to_string(&log).unwrap().matches("gone@x.example").count();
     assert_eq!(refused(), 2);
     let seen = note.clone() + &note;
-    drop(m);
+    // An orderly end would wait for the program that hangs.
+    m.kill9();
     let m = bed.mount("anna");
     let shown = m.sh("cat $(ls sent/*/*.warning) | grep -v '^waits for hang'").stdout;
     assert_eq!((shown, refused()), (seen, 2));
     // A command that only looks, without a mount, knows it, too.
-    drop(m);
+    m.kill9();
     let out = bed.msgfs_out(&["--me", "anna", "sent"]);
     assert_eq!(out.stdout.matches("gone@x.example\trefused\t").count(), 2, "{out:?}");
 }
@@ -195,6 +196,29 @@ fn s1324_a_refused_mail_to_me() {
     m.ok("printf 'To: anna@localhost, eve@x.example\\n\\nhello\\n' > outbox/x");
     soon("it has its note", || m.sh("cat sent/*/*.warning").stdout.contains("no such user"));
     assert_eq!(texts(&m, "inbox"), ["hello"]);
+}
+
+/// S1350: the end of a command or a mount takes the result of a slow `sendmail`, which does not get the mail again.
+#[test]
+fn s1350_a_slow_sendmail_at_the_end() {
+    let (bed, m) = with_sendmail("echo run >>$0.log\nsleep 1\ncat >$0.new && mv $0.new $0.mail");
+    let runs = || fs::read_to_string(bed.path("sendmail.log")).unwrap_or_default().lines().count();
+    m.ok("printf 'To: eve@x.example\n\nhello\n' > outbox/x");
+    soon("it runs", || runs() == 1);
+    m.umount();
+    assert!(bed.path("sendmail.mail").exists(), "the mount ended before sendmail");
+    let run = |args: &[&str]| bed.msgfs_out(&[&["--me", "anna"], args].concat());
+    let wait = ["send", "eve@x.example", "--wait-for", "delivered", "hello again"];
+    let out = run(&wait);
+    assert!(out.ok(), "{out:?}");
+    for looks in [&["inbox"][..], &["status"], &["sent"]] {
+        run(looks);
+        assert_eq!(runs(), 2, "{looks:?}");
+    }
+    let sent = run(&["sent"]).stdout;
+    assert_eq!(sent.matches("eve@x.example\tdelivered\t").count(), 2, "{sent}");
+    let _m = bed.mount("anna");
+    assert_eq!(runs(), 2);
 }
 
 /// S1174: who has a mail here does not get it again while `sendmail` says to try later, whatever he did with it, also
