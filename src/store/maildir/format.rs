@@ -182,7 +182,7 @@ impl FileFormat for MaildirFormat {
     type Message<'a> = Box<MaildirMail>;
     type Context = ();
 
-    const TAG: [u8; 8] = *b"maildi03";
+    const TAG: [u8; 8] = *b"maildi04";
     const LONGEST: usize = FILE_BYTES;
     const REFUSES_ODD: bool = true;
 
@@ -289,9 +289,10 @@ impl FileFormat for MaildirFormat {
         let shown = mail.message;
         let from = shown.from.unwrap_or_default().to_ascii_lowercase();
         let in_sent = copies.iter().any(|(role, _)| *role == MailFolderRole::Sent);
-        let from_me = in_sent || self.settings.me.contains(&from);
-        // Anybody can write my address into a mail.
-        let is_my_name_unproven = from_me && !in_sent;
+        let has_my_name = self.settings.me.contains(&from);
+        // Anybody can write my address into a mail. What another key signed under it is rejected.
+        let from_me = in_sent || has_my_name && mail.is_signed;
+        let is_my_name_unproven = has_my_name && !in_sent;
         let has_note = in_sent && self.outcomes.find_refusal(&shown.id).is_some();
         let all = shown.to.iter().chain(&shown.cc).map(|to| to.to_ascii_lowercase());
         Some(FoundMessage {

@@ -91,6 +91,28 @@ fn s1172_a_forged_key() {
     assert_eq!(place.names("anna/.Sent/cur").len(), 1);
 }
 
+/// S1351: an unsigned mail in my inbox that says it is from me is none of mine. It chooses no recipient for me.
+#[test]
+fn s1351_unsigned_mail_under_my_name_is_not_mine() {
+    let (_bed, place, m) = with("sendmail = \"/bin/true\"\n", |_| {});
+    m.ok("printf 'To: bob@localhost\\n\\nask\\n' > outbox/x");
+    soon("bob has it", || place.names("bob/new").len() == 1);
+    let sent = mail_of_bob(&place);
+    let id = sent.lines().find_map(|line| line.strip_prefix("Message-ID: ")).unwrap();
+    let forged = format!(
+        "From: anna@example.org\nTo: evil@x.example\nMessage-ID: <f@x>\nIn-Reply-To: {id}\n\n\
+         forged\n"
+    );
+    place.deliver("anna/new/1.h", &forged);
+    soon("it is in my inbox", || texts(&m, "inbox") == ["forged"]);
+    let lines = || m.cat("sent.txt").lines().filter(|line| !line.starts_with('#')).count();
+    assert_eq!(lines(), 1, "{}", m.cat("sent.txt"));
+    assert!(!m.cat("status.txt").contains("evil"), "{}", m.cat("status.txt"));
+    m.ok("t=$(ls threads); echo secret > \"threads/$t/new\"");
+    soon("the answer is sent", || lines() == 2);
+    assert!(!m.cat("sent.txt").contains("evil"), "{}", m.cat("sent.txt"));
+}
+
 /// S1228: a key that is trusted for an address in capitals counts for its mail. It is forgotten in any spelling.
 #[test]
 fn s1228_a_pin_takes_any_spelling() {
