@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::mail;
-use crate::mime::compose::{compose_content, encode_header_text, format_address_list};
+use crate::mime::compose::{compose_content, encode_header_text};
 use crate::mime::reading::MailLimitError;
 use crate::model::{Draft, Message};
 use crate::store::Signer;
@@ -31,10 +31,12 @@ pub(super) fn compose_mail(
         }
     };
     let text = |text: &Option<String>| encode_header_text(text.as_deref().unwrap_or_default());
+    // Encoded words are forbidden in addresses. RFC 6532 allows UTF-8.
+    let list = |addresses: &[String]| addresses.join(",\n ");
     let in_brackets = |id: &String| format!("<{id}>");
     put("From", new.from.as_deref().unwrap_or_default());
-    put("To", &format_address_list(&new.to));
-    put("Cc", &format_address_list(&new.cc));
+    put("To", &list(&new.to));
+    put("Cc", &list(&new.cc));
     put("Date", &new.time.rfc2822());
     put("Subject", &text(&new.subject));
     put("Message-ID", &in_brackets(&new.id));

@@ -198,6 +198,28 @@ fn s1324_a_refused_mail_to_me() {
     assert_eq!(texts(&m, "inbox"), ["hello"]);
 }
 
+/// S1352: an address that is not ASCII stands in the mail as it is, and has its receipt.
+#[test]
+fn s1352_addresses_that_are_not_ascii() {
+    let bed = Bed::new();
+    let place = Place::new(&bed, "sendmail = \"/bin/true\"\n");
+    let m = bed.mount("anna");
+    let all = ["zoë@x.example", "bob@localhost", "dora@domäin.example"];
+    m.ok(&format!(
+        "printf 'To: {}\\nCc: {}\\n\\nhello\\n' > outbox/x",
+        all[..2].join(", "),
+        all[2]
+    ));
+    soon("bob has it", || place.names("bob/new").len() == 1);
+    let text = fs::read_to_string(place.at("bob/new").join(&place.names("bob/new")[0])).unwrap();
+    let wanted = "\nTo: zoë@x.example,\n bob@localhost\nCc: dora@domäin.example\n";
+    assert!(text.contains(wanted), "{text}");
+    soon("each has a receipt", || {
+        let sent = m.cat("sent.txt");
+        all.iter().all(|to| sent.contains(&format!("\t{to}\tdelivered\t")))
+    });
+}
+
 /// S1350: the end of a command or a mount takes the result of a slow `sendmail`, which does not get the mail again.
 #[test]
 fn s1350_a_slow_sendmail_at_the_end() {
