@@ -47,8 +47,8 @@ use crate::store::engine::files::{
 use crate::store::fs::Stamp;
 use crate::store::text::time::parse_time;
 use crate::store::{
-    Advice, ClaimVerifier, Facets, FoundMessage, LinkRouter, Location, Record, StoreError,
-    ViolationReporter,
+    Advice, ClaimVerifier, Facets, FoundMessage, LinkRouter, Location, Record, RepeatKind,
+    StoreError, ViolationReporter,
 };
 
 /// The number of messages whose last good bytes are cached.
@@ -381,18 +381,17 @@ impl FileFormat for AmpFormat {
         let from_me = copies.members.iter().any(|n| mailbox(n) == Some(AmpMailFolder::Sent));
         let answers = parsed.facts.answers.clone().map(|id| resolve_reply_id(pass.table, id));
         let stale = kept.has_flag(AmpFlag::Expired);
-        let (mut found, represented) = describe_message(
-            &context.roster,
-            parsed,
-            copies.qualifier.as_ref(),
-            (to_me, from_me),
-            stale,
-        );
+        let (mut found, represented) =
+            describe_message(&context.roster, parsed, copies.qualifier.as_ref(), (to_me, from_me));
+        if stale && before.is_some_and(|old| same && !old.has_flag(AmpFlag::Expired)) {
+            // Its text has one more warning.
+            found.repeat_kind = RepeatKind::Rewritten;
+        }
         found.at = StoreFile::<AmpTableFacts>::location(n, opened.bytes.len());
         // A copy answers what its primary record answers: its own parent may be known only to its recipient.
         found.in_reply_to = represented.or(answers).map(Into::into);
         found.has_note = noted;
-        if to_me && !stale {
+        if to_me {
             let unread =
                 |n: &u32| pass.table.facts(*n).is_some_and(|kept| kept.has_flag(AmpFlag::Unread));
             let inbox = copies.members.iter().filter(|n| mailbox(n) == Some(AmpMailFolder::Inbox));
@@ -518,7 +517,6 @@ fn describe_message<'r>(
     parsed: AmpMessageRecord<'r>,
     qualifier: Option<&[u8; 32]>,
     (to_me, from_me): (bool, bool),
-    stale: bool,
 ) -> (FoundMessage<'r>, Option<String>) {
     let AmpMessageRecord { stored, facts, claim } = parsed;
     // If another message had the id first, the id says nothing about recipients.
@@ -539,7 +537,7 @@ fn describe_message<'r>(
         to_me,
         from_me: from_me && roster.may_write_as(&facts.from),
         from: facts.from.into(),
-        read: to_me.then_some(facts.is_read || stale),
+        read: to_me.then_some(facts.is_read),
         has_parts: parts,
         claim: claim.map(Box::new),
         idempotency_key: key.map(Into::into),

@@ -216,9 +216,7 @@ impl AmpStore {
     /// Writes my mark into one file. Returns true if it has the mark now.
     fn mark_file(&self, n: u32, read: bool) -> Result<bool, StoreError> {
         self.with_message(n, |stored, place, stamp, bytes| {
-            // The store itself reports stale mail as read, so its files stay unmarked.
-            let own = AmpMailFolder::from_path(&place.file.folder) == Some(AmpMailFolder::Inbox);
-            if !own || place.file.facts.has_flag(AmpFlag::Expired) {
+            if AmpMailFolder::from_path(&place.file.folder) != Some(AmpMailFolder::Inbox) {
                 return Ok(false);
             }
             let Some(edited) = super::edit::set_status(bytes, read, Timestamp::now()) else {

@@ -352,23 +352,27 @@ fn s123_warnings() {
     assert!(again.must("Warnings").contains(&format!("replay of {}", clean.id)), "{again:?}");
 }
 
-/// S124: expired mail is in archive/ with a warning, and not in inbox/. Expiring marks nothing.
+/// S124: expired mail has a warning, and is unread until it is marked as other mail is. Expiring marks nothing.
 #[test]
 fn s124_expired() {
     let past = Msg::new("s", "too late", 1)
         .envelope(json!({"expires_at": "2026-04-25T00:00:00Z"}))
         .signed(2);
-    let soon = samp::strftime(samp::now() + 86_400, "%Y-%m-%dT%H:%M:%SZ");
-    let open = Msg::new("s", "in time", 2).envelope(json!({"expires_at": soon})).signed(2);
+    let later = samp::strftime(samp::now() + 86_400, "%Y-%m-%dT%H:%M:%SZ");
+    let open = Msg::new("s", "in time", 2).envelope(json!({"expires_at": later})).signed(2);
     let mut file = None;
     let (_bed, _home, m) = with(|_, home| {
         file = Some(home.receive(&past));
         home.receive(&open);
     });
-    m.inbox_stays(&[&open.name()]);
+    m.inbox_stays(&[&past.name(), &open.name()]);
     assert_eq!(message(&m, &past.id).must("Warnings"), "expired");
     assert_eq!(message(&m, &open.id).get("Warnings"), None);
-    assert_eq!(fs::read_to_string(file.unwrap()).unwrap(), past.text());
+    let file = file.unwrap();
+    assert_eq!(fs::read_to_string(&file).unwrap(), past.text());
+    assert!(m.cat(&format!("inbox/{}", past.name())).contains("too late"));
+    m.inbox_stays(&[&open.name()]);
+    soon("the store has the mark", || fs::read_to_string(&file).unwrap().contains("read_at"));
 }
 
 /// S125: a bad attachment is withheld, but its message is shown. If my store has no copy, msgfs asks the sender's

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::model::QUALIFIER;
-use crate::store::MessageReader as _;
+use crate::store::{MessageReader as _, RepeatKind};
 
 #[test]
 fn inbox_and_sent_flat_and_in_folders() {
@@ -329,7 +329,7 @@ fn a_file_replaced_in_place_does_not_inherit_the_verdict() {
 }
 
 #[test]
-fn stale_mail_is_reported_as_read_and_left_alone() {
+fn stale_mail_has_a_warning_and_stays_unread_until_it_is_marked() {
     let host = Host::new(&["bob"]);
     let path = host.deliver(
         "bob",
@@ -339,18 +339,23 @@ fn stale_mail_is_reported_as_read_and_left_alone() {
     host.deliver("bob", &Mail { expires: Some(&soon), ..mail("msg_2_a", "eve", "bob") });
     let store = host.open("bob");
     let mut books = Book::scanned(&store);
-    assert_eq!(books.one("msg_1_a").read, Some(true));
+    assert_eq!(books.one("msg_1_a").read, Some(false));
     let at = books.one("msg_1_a").at;
-    let before = std::fs::read(&path).unwrap();
-    assert!(!store.write_mark(&at, true).unwrap());
-    assert_eq!(std::fs::read(&path).unwrap(), before);
     assert!(store.read_record(&at).unwrap().message.warnings.contains(&"expired".to_owned()));
     let second = books.one("msg_2_a").clone();
     assert_eq!(second.read, Some(false));
     assert!(store.read_record(&second.at).unwrap().message.warnings.is_empty());
     std::thread::sleep(std::time::Duration::from_millis(2600));
     books.scan(&store, false);
-    assert_eq!(books.one("msg_2_a").read, Some(true));
+    let second = books.one("msg_2_a").clone();
+    assert_eq!((second.read, second.repeat_kind), (Some(false), RepeatKind::Rewritten));
+    assert!(
+        store.read_record(&second.at).unwrap().message.warnings.contains(&"expired".to_owned())
+    );
+    assert!(store.write_mark(&at, true).unwrap());
+    assert!(std::fs::read_to_string(&path).unwrap().contains("read_at"));
+    books.scan(&store, true);
+    assert_eq!(books.one("msg_1_a").read, Some(true));
 }
 
 #[test]
