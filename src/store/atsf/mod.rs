@@ -55,8 +55,9 @@ use super::engine::lines::{LineFormat, LineStore, LogFacts as _, LogReading, Log
 use super::kind::KindRow;
 use super::{
     AddressFit, AnswerScheme, EmptyThread, Facets, FoundMessage, Location, MessageAppender,
-    PartContent, PartReader, PrepareContext, PreparedRecord, Record, RepeatKind, Store as _,
-    StoreDirectory, StoreError, StoreProperties, StoreSpec, ThreadScheme as ThreadIds, fs,
+    PartContent, PartReader, PrepareContext, PreparedRecord, Receipt, Record, RepeatKind,
+    SentMessage, Store as _, StoreDirectory, StoreError, StoreProperties, StoreSpec,
+    ThreadScheme as ThreadIds, fs,
 };
 use crate::model::{Draft, Message, ORIGIN, Remedy, Timestamp, display_path, sanitize_line};
 use ids::{AtsfIdAssignment, AtsfIdInput, AtsfIdTable};
@@ -168,14 +169,7 @@ impl Format<AtsfStore> for AtsfFormat {
             let bytes = store.format.sent_log.read(place.offset, place.len as usize).ok()?;
             let text = String::from_utf8_lossy(&bytes);
             let record = sent_log::parse_record(&text)?;
-            let thread = record.thread.replace(ORIGIN, "~");
-            Some(format!(
-                "my message {} of {} is not in the thread {} any more: another program rewrote or \
-                 removed the log; it is shown in sent/ and not sent again",
-                sanitize_line(&record.line.id),
-                sanitize_line(&record.line.timestamp),
-                sanitize_line(&thread)
-            ))
+            Some(sent_log::describe_loss(&record.line, &record.thread))
         };
         list_missing_messages(store).iter().filter_map(line).collect()
     }
@@ -461,6 +455,10 @@ impl PartReader for AtsfStore {
 }
 
 impl StoreDirectory for AtsfStore {
+    fn find_receipts(&self, sent: &[SentMessage<'_>]) -> Vec<Receipt> {
+        sent.iter().map(|one| read::find_receipt(self, one)).collect()
+    }
+
     /// Returns the threads without messages: their log is empty, missing or lies elsewhere.
     fn empty_threads(&self) -> Vec<EmptyThread> {
         let is_empty = |l: &AtsfLog| l.tally.count.stats.messages == 0 && !l.tail;
@@ -523,8 +521,9 @@ fn report_missing(scan: &mut LogScan<'_, AtsfFormat>, places: &[AtsfSentSpan]) {
         let at = Location { source: KEPT, offset: place.offset, len: place.len };
         let id = record.line.id.clone().into_owned();
         let (message, key) = (record.message, record.thread.as_str());
-        let found =
+        let mut found =
             describe_message(scan.store, message, record.line, id, (at, 0), (time, time), key);
+        found.has_note = true;
         scan.sink.report_batch(&mut vec![found], &mut Vec::new());
     }
 }

@@ -14,7 +14,7 @@ use super::{
     AtsfFormat, AtsfStore, LineFormat as _, assets, default_recipient, ids, keep, send, sent_log,
     sign, thread, thread_facts,
 };
-use crate::model::{Attachment, FileNames, Message, Timestamp};
+use crate::model::{Attachment, DeliveryState, FileNames, Message, Timestamp};
 use crate::store::engine::lines::table::{KEPT, LogSource};
 use crate::store::engine::lines::{LogFacts as _, LogReading};
 use crate::store::fs::{MAX_RECORD, read_limited, require_regular};
@@ -22,7 +22,8 @@ use crate::store::sessions::format::{addresses, report_message};
 use crate::store::sessions::message::SessionMessage;
 use crate::store::sessions::render::render_message;
 use crate::store::{
-    FoundMessage, Location, PartContent, PreparedRecord, Record, Store as _, StoreError,
+    FoundMessage, Location, PartContent, PreparedRecord, Receipt, Record, SentMessage, Store as _,
+    StoreError,
 };
 
 /// A message and the facts around it.
@@ -157,7 +158,21 @@ pub(super) fn build_record(
     let claim = if line.has_signature { sign::extract_claim(whole.text) } else { None };
     let parts = shown.parts.into_iter().map(part).collect();
     let has_unknown_time = line.parse_timestamp() == AtsfTimestamp::Unknown;
-    Ok(Record { message, claim, has_unknown_time, parts, ..Record::default() })
+    let note = thread.is_none().then(|| sent_log::describe_loss(line, key));
+    Ok(Record { message, claim, has_unknown_time, parts, note, ..Record::default() })
+}
+
+/// Returns the proofs for a message of mine. One that no log has any more is not stored.
+pub(super) fn find_receipt(store: &AtsfStore, one: &SentMessage<'_>) -> Receipt {
+    let lost = || {
+        let bytes = store.format.sent_log.read(one.at.offset, one.at.len as usize).ok()?;
+        let text = String::from_utf8_lossy(&bytes);
+        let record = sent_log::parse_record(&text)?;
+        let why = sent_log::describe_loss(&record.line, &record.thread);
+        Some(Receipt::of_fault(DeliveryState::Waiting, why))
+    };
+    let is_lost = one.at.source == KEPT;
+    is_lost.then(lost).flatten().unwrap_or_default()
 }
 
 /// Returns a message of a kept thread as its session has it. Any program may have written the names of its files.

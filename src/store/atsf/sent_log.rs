@@ -10,6 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::model::locks::Mutex;
+use crate::model::{ORIGIN, sanitize_line};
 
 use super::ids::hash_id;
 use super::line::{self, AtsfLine};
@@ -166,6 +167,17 @@ pub(super) fn render_record(thread: &str, title: Option<&str>, message: &str) ->
     record.push_str(message);
     record.push('}');
     record
+}
+
+/// Returns the sentence for people about a message of mine that no log has any more.
+pub(super) fn describe_loss(line: &AtsfLine<'_>, thread: &str) -> String {
+    format!(
+        "my message {} of {} is not in the thread {} any more: another program rewrote or removed \
+         the log; it is shown in sent/ and not sent again",
+        sanitize_line(&line.id),
+        sanitize_line(&line.timestamp),
+        sanitize_line(&thread.replace(ORIGIN, "~"))
+    )
 }
 
 fn hash_text(message: &str) -> u64 {

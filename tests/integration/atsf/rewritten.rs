@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use super::{ONE, folder, lines, log, message, thread, two, with};
-use crate::common::soon;
+use crate::common::{samp, soon};
 
 /// S159: a log that is rewritten under a reader loses no message and shows no half one.
 #[test]
@@ -81,6 +81,30 @@ fn s160_lost_to_a_co_writer() {
     let m = bed.mount("bar");
     told(&m);
     assert_eq!(fs::read_to_string(&path).expect("log"), lines(&theirs));
+}
+
+/// S1355: a message of mine that no thread has any more is not `stored` in `sent.txt` and has a warning beside it, until
+/// a thread has it again.
+#[test]
+fn s1355_lost_is_not_stored() {
+    let (bed, project, m) = with(|p| thread(p, ONE, "co-written", &two()));
+    m.ok(&format!("echo 'mine' > threads/{ONE}/answer"));
+    let path = folder(&project, ONE).join("messages.jsonl");
+    let whole = fs::read_to_string(&path).expect("log");
+    let day = format!("sent/{}", samp::today());
+    let has_warning = || m.ls(&day).iter().any(|name| name.ends_with(".warning"));
+    let waits = || m.cat("sent.txt").contains("\twaiting\t");
+    assert!(!waits() && !has_warning());
+    fs::write(&path, lines(&two())).expect("rewrite");
+    soon("it is not stored", waits);
+    soon("it is said beside it", has_warning);
+    let text = m.ok("cat sent/*/*.warning");
+    assert!(text.contains(ONE) && text.contains("not sent again"), "{text}");
+    let told = bed.msgfs_out(&["--me", "bar", "sent", "--json"]).stdout;
+    assert!(told.contains("rewrote"), "it has the reason: {told}");
+    fs::write(&path, &whole).expect("rewrite");
+    soon("it is stored", || !waits());
+    soon("nothing is said", || !has_warning());
 }
 
 /// S571: if a co-writer drops the signature of a message, the verdict is `missing`. If it changes the text, too,

@@ -1,6 +1,7 @@
 //! Messages that other programs remove.
 
 use super::*;
+use crate::model::DeliveryState;
 use crate::store::MessageReader as _;
 
 fn sent(project: &Project) -> (AtsfStore, Book, String) {
@@ -26,6 +27,11 @@ fn a_message_of_mine_stays_when_it_is_overwritten() {
     overwrite(&project);
     follow(&store, &mut books, &project.log("t"));
     assert!(!books.vanished.contains(&id));
+    let ask = |store: &AtsfStore, books: &Book| {
+        let (at, to) = (books.one(&id).at, "agent");
+        let one = SentMessage { at, id: &id, time: Timestamp::now(), to, has_others: false };
+        store.find_receipts(&[one])
+    };
     let told = |store: &AtsfStore, books: &Book| {
         let kept = books.one(&id);
         assert_eq!((&*kept.thread, kept.from_me, kept.at.source), ("t", true, KEPT));
@@ -38,6 +44,10 @@ fn a_message_of_mine_stays_when_it_is_overwritten() {
         assert_eq!(verify::find_claim_fault(&record.claim.unwrap()), None);
         let remarks = store.remarks();
         assert!(remarks.len() == 1 && remarks[0].contains(&id), "{remarks:?}");
+        // Its note says the same, and nothing proves that it is stored.
+        assert_eq!((kept.has_note, record.note.as_ref()), (true, Some(&remarks[0])));
+        let receipt = Receipt::of_fault(DeliveryState::Waiting, remarks[0].clone());
+        assert_eq!(ask(store, books), [receipt]);
     };
     told(&store, &books);
     // The same holds after a restart, with or without the cache.
@@ -71,7 +81,8 @@ fn a_message_of_mine_stays_when_it_is_overwritten() {
     std::fs::write(project.log("t"), format!("{before}{line}\n")).unwrap();
     follow(&again, &mut fresh, &project.log("t"));
     assert_ne!(fresh.one(&id).at.source, KEPT);
-    assert!(again.remarks().is_empty());
+    assert!(again.remarks().is_empty() && !fresh.one(&id).has_note);
+    assert_eq!(ask(&again, &fresh), [Receipt::default()]);
 }
 
 #[test]
