@@ -391,7 +391,9 @@ fn s1292_a_letter_is_given_up_after_a_week_of_tries() {
     m.umount();
     let back = |value: &mut Value| *value = json!(value.as_i64().unwrap() - EIGHT_DAYS);
     edit_journal(&bar, |line| {
-        ["at", "until"].iter().filter_map(|name| line.get_mut(*name)).for_each(back);
+        for name in ["at", "until"] {
+            line.get_mut(name).into_iter().for_each(back);
+        }
         line.get_mut("failed").into_iter().for_each(|failed| back(&mut failed["last"]));
     });
     let before = failures(&bar);
