@@ -19,35 +19,17 @@ pub(super) trait FallibleReply: Send + 'static {
     fn fail(self, errno: Errno);
 }
 
-impl FallibleReply for ReplyEntry {
-    fn fail(self, errno: Errno) {
-        self.error(errno);
-    }
+macro_rules! fallible_replies {
+    ($($reply:ty),*) => {
+        $(impl FallibleReply for $reply {
+            fn fail(self, errno: Errno) {
+                self.error(errno);
+            }
+        })*
+    };
 }
 
-impl FallibleReply for ReplyAttr {
-    fn fail(self, errno: Errno) {
-        self.error(errno);
-    }
-}
-
-impl FallibleReply for ReplyOpen {
-    fn fail(self, errno: Errno) {
-        self.error(errno);
-    }
-}
-
-impl FallibleReply for ReplyDirectory {
-    fn fail(self, errno: Errno) {
-        self.error(errno);
-    }
-}
-
-impl FallibleReply for ReplyDirectoryPlus {
-    fn fail(self, errno: Errno) {
-        self.error(errno);
-    }
-}
+fallible_replies!(ReplyEntry, ReplyAttr, ReplyOpen, ReplyDirectory, ReplyDirectoryPlus);
 
 impl FuseAdapter {
     /// Returns true if a request on an inode, or on a name in it, would wait for long work.

@@ -304,6 +304,7 @@ mod tests {
             !is_name_of_id("ab12cd34e", "ab12cd34ef567890")
                 && !is_name_of_id("ab12cd34", "AB12CD34")
         );
+        assert_eq!(sender_part(""), "unknown");
         assert!(has_time_prefix("20260424T174203.000Z-foo-ab12cd34.txt"));
         assert!(!has_time_prefix("ab12cd34") && !has_time_prefix(&"\u{e4}".repeat(15)));
     }

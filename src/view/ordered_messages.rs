@@ -52,11 +52,14 @@ impl OrderedMessages {
     /// Returns the time of the newest message of all threads that are shown. It may be between others.
     pub fn newest_time(&self, tables: &IndexTables) -> Option<Timestamp> {
         let IndexTables { messages, threads, .. } = tables;
-        let is_shown =
-            |entry: &&IndexEntry| threads.is_thread_visible(entry.thread(), self.is_scope_all());
         self.newest.get((), tables.generation(), || {
+            // The threads of my own messages are shown. Only few others are newer, so few threads are looked up.
+            let mine = messages.lists().newest_time();
             let live = messages.live_messages().map(|ix| messages.entry(ix));
-            live.filter(is_shown).map(IndexEntry::time).max()
+            let newer = live.filter(|entry| Some(entry.time()) > mine);
+            let shown = newer
+                .filter(|entry| threads.is_thread_visible(entry.thread(), self.is_scope_all()));
+            shown.map(IndexEntry::time).max().max(mine)
         })
     }
 }

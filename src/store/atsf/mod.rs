@@ -165,12 +165,8 @@ impl Format<AtsfStore> for AtsfFormat {
 
     /// Describes my messages that no log has any more.
     fn remarks(store: &AtsfStore) -> Vec<String> {
-        let line = |place: &AtsfSentSpan| {
-            let bytes = store.format.sent_log.read(place.offset, place.len as usize).ok()?;
-            let text = String::from_utf8_lossy(&bytes);
-            let record = sent_log::parse_record(&text)?;
-            Some(sent_log::describe_loss(&record.line, &record.thread))
-        };
+        let log = &store.format.sent_log;
+        let line = |place: &AtsfSentSpan| log.describe_loss_at(place.offset, place.len);
         list_missing_messages(store).iter().filter_map(line).collect()
     }
 

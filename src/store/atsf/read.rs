@@ -164,15 +164,10 @@ pub(super) fn build_record(
 
 /// Returns the proofs for a message of mine. One that no log has any more is not stored.
 pub(super) fn find_receipt(store: &AtsfStore, one: &SentMessage<'_>) -> Receipt {
-    let lost = || {
-        let bytes = store.format.sent_log.read(one.at.offset, one.at.len as usize).ok()?;
-        let text = String::from_utf8_lossy(&bytes);
-        let record = sent_log::parse_record(&text)?;
-        let why = sent_log::describe_loss(&record.line, &record.thread);
-        Some(Receipt::of_fault(DeliveryState::Waiting, why))
-    };
-    let is_lost = one.at.source == KEPT;
-    is_lost.then(lost).flatten().unwrap_or_default()
+    let lost = (one.at.source == KEPT)
+        .then(|| store.format.sent_log.describe_loss_at(one.at.offset, one.at.len))
+        .flatten();
+    lost.map_or_else(Receipt::default, |why| Receipt::of_fault(DeliveryState::Waiting, why))
 }
 
 /// Returns a message of a kept thread as its session has it. Any program may have written the names of its files.

@@ -153,6 +153,15 @@ impl AtsfSentLog {
         let file = fs::open_regular(path).map_err(io)?;
         fs::read_range(&file, offset, len).map_err(io)
     }
+
+    /// Returns the sentence for people about the message of a record, which no log has any more; `None` if the record
+    /// cannot be read.
+    pub fn describe_loss_at(&self, offset: u64, len: u32) -> Option<String> {
+        let bytes = self.read(offset, len as usize).ok()?;
+        let text = String::from_utf8_lossy(&bytes);
+        let record = parse_record(&text)?;
+        Some(describe_loss(&record.line, &record.thread))
+    }
 }
 
 /// Renders the record of a message without its newline.
