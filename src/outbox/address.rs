@@ -494,8 +494,8 @@ fn find_named_message(
     find_by_short_id(tables, index, draft, thread)
 }
 
-/// Finds the only message for whose id the 8 characters of the header stand in names of messages. It then puts the whole
-/// id into the header.
+/// Finds the only message for whose id the 8 characters of the header stand in names of messages. It then puts the
+/// whole id into the header.
 fn find_by_short_id(
     tables: &IndexTables,
     index: &Index,
@@ -505,7 +505,7 @@ fn find_by_short_id(
     let is_hex = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
     let short = draft.in_reply_to.as_ref().filter(|id| id.len() == 8 && id.bytes().all(is_hex));
     let Some(short) = short else { return Ok(None) };
-    let begins = |ix: &MsgIx| {
+    let fits = |ix: &MsgIx| {
         let own = tables.messages.id(tables.messages.entry(*ix));
         [own, tables.messages.shown_id(*ix)].iter().any(|id| &short_id(id) == short)
     };
@@ -514,7 +514,7 @@ fn find_by_short_id(
         .lists()
         .messages_to_me()
         .chain(tables.messages.lists().messages_from_me())
-        .filter(begins);
+        .filter(fits);
     let mut ids: Vec<String> =
         fitting.map(|ix| plain_id(&tables.messages.shown_id(ix)).to_owned()).collect();
     ids.sort_unstable();

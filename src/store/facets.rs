@@ -158,8 +158,8 @@ pub trait MessageAppender {
     fn append_record(&self, message: &PreparedRecord) -> Result<(), StoreError>;
 
     /// Prepares for the end of the process, in stores that hand messages to another program. Each
-    /// [`Self::append_record`] then waits until the deadline for a run of it that is under way, and begins no other one.
-    /// Returns true if there is a run whose result a repeated append must take.
+    /// [`Self::append_record`] then waits until the deadline for a run of it that is under way, and begins no other
+    /// one. Returns true if there is a run whose result a repeated append must take.
     fn end_runs(&self, _deadline: Instant) -> bool {
         false
     }

@@ -107,8 +107,8 @@ impl BrokenFetches {
         is_again.then(|| format!("the connection broke again while a letter was fetched: {why}"))
     }
 
-    /// Ends a fetch that ended so, with these known ids and these reasons for refused letters. Returns its outcome, after
-    /// it has written the notes for the next one.
+    /// Ends a fetch that ended so, with these known ids and these reasons for refused letters. Returns its outcome,
+    /// after it has written the notes for the next one.
     pub fn end_fetch(
         mut self,
         raw: &Path,

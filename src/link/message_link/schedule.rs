@@ -76,7 +76,8 @@ impl RetrySchedule {
         self.held.is_empty() && self.next_fetch_time() <= now
     }
 
-    /// Records that an exchange reached the engine. Returns the reason why exchanges of the other sort fail, if they do.
+    /// Records that an exchange reached the engine. Returns the reason why exchanges of the other sort fail, if they
+    /// do.
     pub fn note_success(&mut self, sort: ExchangeSort) -> Option<&str> {
         self.kills = 0;
         let (own, other) = self.backoffs(sort);

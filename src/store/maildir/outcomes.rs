@@ -1,6 +1,6 @@
-//! What became of a mail for some of its recipients: those on this machine have it while others wait for it, or
-//! `sendmail` refused it for good. It is not delivered to them or tried again, whatever they did with it. A log in the
-//! state folder tells it, so that this holds over restarts.
+//! The outcomes of mails that are not the same for all recipients: those on this machine have a mail while others wait
+//! for it, or `sendmail` refused it for good. Nobody gets it again, whatever they did with it. A log in the state folder
+//! tells it, so that this holds over restarts.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;

@@ -83,8 +83,8 @@ fn s160_lost_to_a_co_writer() {
     assert_eq!(fs::read_to_string(&path).expect("log"), lines(&theirs));
 }
 
-/// S1355: a message of mine that no thread has any more is not `stored` in `sent.txt` and has a warning beside it, until
-/// a thread has it again.
+/// S1355: a message of mine that no thread has any more is not `stored` in `sent.txt` and has a warning beside it,
+/// until a thread has it again.
 #[test]
 fn s1355_lost_is_not_stored() {
     let (bed, project, m) = with(|p| thread(p, ONE, "co-written", &two()));

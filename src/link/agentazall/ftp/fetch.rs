@@ -71,8 +71,8 @@ pub struct FtpFetch<'a> {
     /// The reasons why the server refused files. They are asked for again.
     refusals: Vec<String>,
     broken: BrokenFetches,
-    /// The files at which an earlier fetch broke off, which come last: their id, their day, their entry, and true if they
-    /// have a folder.
+    /// The files at which an earlier fetch broke off, which come last: their id, their day, their entry, and true if
+    /// they have a folder.
     postponed: Vec<(String, String, FtpEntry, bool)>,
     fetched_count: usize,
     now: i64,

@@ -109,8 +109,8 @@ impl<'a> MailFetch<'a> {
         self.broken.end_fetch(self.raw, &self.listed_ids, self.refusals, result)
     }
 
-    /// Fetches a mail, unless it is known or the fetch has enough. `get` gets true if the mail may have the whole time of
-    /// an exchange. Returns true if the session is unusable afterwards, and the fetch needs another.
+    /// Fetches a mail, unless it is known or the fetch has enough. `get` gets true if the mail may have the whole time
+    /// of an exchange. Returns true if the session is unusable afterwards, and the fetch needs another.
     fn fetch_mail(
         &mut self,
         id: String,

@@ -84,7 +84,7 @@ fn local_mail_is_delivered_once() {
     );
 }
 
-/// What is delivered is not delivered again, also if somebody moved my copy of it.
+/// A delivered mail is not delivered again, also if somebody moved my copy of it.
 #[test]
 fn a_delivered_mail_needs_no_copy() {
     let place = Place::new();
