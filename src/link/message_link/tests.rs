@@ -294,6 +294,8 @@ impl Bench {
                 && schedule.next_fetch > 0
                 && (schedule.sending.failures, schedule.fetching.failures) == (0, 0)
                 && schedule.kills == 0
+                // A message that went after a fetch was killed says nothing about the fetch.
+                && !schedule.is_fetch_first
                 && CarrierJob::find_left(&post.folder, &|_| false).unwrap().is_none();
             if is_idle {
                 return;
