@@ -84,25 +84,21 @@ impl MessageLink {
         if outcomes.is_empty() {
             return Ok(());
         }
-        let (over, sorts) = {
+        let over = {
             let mut journal = self.journal.lock();
-            let sort = |(no, _): &(u64, &ExchangeOutcome)| ExchangeSort::Delivery {
-                is_set_aside: journal.entry(*no).is_some_and(|entry| entry.tries > SET_ASIDE),
-            };
-            let sorts: Vec<_> = outcomes.iter().map(sort).collect();
             let change = |(no, outcome): &(u64, &ExchangeOutcome)| {
                 let entry = find_tried_entry(&journal, *no)?;
                 let is_given_up = journal.is_given_up(*no) && is_not_taken(outcome);
                 Some((*no, if is_given_up { give_up() } else { change_after(entry, outcome) }))
             };
             let changes = outcomes.iter().filter_map(change).collect();
-            (journal.record_changes(changes, now())?, sorts)
+            journal.record_changes(changes, now())?
         };
         crash_point();
         remove_wire_files(&over);
         schedule.delivered += outcomes.len();
-        for ((_, outcome), sort) in outcomes.into_iter().zip(sorts) {
-            self.apply_outcome(sort, Some(outcome), schedule);
+        for (_, outcome) in outcomes {
+            self.apply_outcome(ExchangeSort::Delivery, Some(outcome), schedule);
         }
         // The counts follow at the end of the job, right before the store hears of it.
         changed();
@@ -135,7 +131,7 @@ impl MessageLink {
             open.enumerate().map(change).collect()
         };
         if is_killed && !changes.is_empty() {
-            self.apply_outcome(ExchangeSort::Delivery { is_set_aside: false }, None, schedule);
+            self.apply_outcome(ExchangeSort::Delivery, None, schedule);
         }
         let over = self.journal.lock().record_changes(changes, now())?;
         remove_wire_files(&over);

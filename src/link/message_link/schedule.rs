@@ -2,6 +2,7 @@
 //!
 //! Sending and fetching have a backoff each, so that one that fails does not stop the other: they may have two servers,
 //! and a single message can fail for ever. While both fail, the link is away as a whole, and one of them tries a pause.
+//! While only sending fails, its pauses stay short: each message that fails twice has a backoff of its own.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -11,15 +12,14 @@ use crate::link::backoff;
 
 /// The longest backoff after a carrier was killed, which says nothing about the engine.
 const KILLED_WAIT: Duration = Duration::from_secs(5);
+/// The most failures that count while only sending fails. They make a pause of 5 s.
+const LONE_FAILURES: u32 = 2;
 
 /// The sort of an exchange, as far as the backoff is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ExchangeSort {
     /// The delivery of a message.
-    Delivery {
-        /// True if the message has a backoff of its own.
-        is_set_aside: bool,
-    },
+    Delivery,
     /// A fetch, or the acknowledgement of what it brought.
     Fetch,
 }
@@ -94,13 +94,11 @@ impl RetrySchedule {
         self.kills = 0;
         let (own, other) = self.backoffs(sort);
         why.clone_into(&mut own.why);
-        // A message with a backoff of its own makes others wait no longer while the inbox can be fetched.
-        let is_alone = sort == ExchangeSort::Delivery { is_set_aside: true }
-            && other.failures == 0
-            && own.failures > 0;
-        if !is_alone {
-            let before = if own.is_apart { 0 } else { other.failures };
-            own.failures = own.failures.max(before).saturating_add(1);
+        let before = if own.is_apart { 0 } else { other.failures };
+        own.failures = own.failures.max(before).saturating_add(1);
+        if sort == ExchangeSort::Delivery && other.failures == 0 {
+            // The messages that failed may be the cause. Others wait behind each of them.
+            own.failures = own.failures.min(LONE_FAILURES);
         }
         let wait = backoff::retry_delay(own.failures);
         // The first failure may be that of the whole link, as may any while both sorts fail. Only the second one may be
@@ -123,7 +121,7 @@ impl RetrySchedule {
     /// Returns the backoff of a sort of exchanges, and that of the other one.
     fn backoffs(&mut self, sort: ExchangeSort) -> (&mut ExchangeBackoff, &mut ExchangeBackoff) {
         match sort {
-            ExchangeSort::Delivery { .. } => (&mut self.sending, &mut self.fetching),
+            ExchangeSort::Delivery => (&mut self.sending, &mut self.fetching),
             ExchangeSort::Fetch => (&mut self.fetching, &mut self.sending),
         }
     }
@@ -133,19 +131,18 @@ impl RetrySchedule {
 mod tests {
     use super::*;
 
-    const SEND: ExchangeSort = ExchangeSort::Delivery { is_set_aside: false };
-    const SEND_SET_ASIDE: ExchangeSort = ExchangeSort::Delivery { is_set_aside: true };
+    use ExchangeSort::{Delivery, Fetch};
 
     #[test]
     fn one_sort_that_fails_does_not_stop_the_other() {
-        for (fails, works) in [(SEND, ExchangeSort::Fetch), (ExchangeSort::Fetch, SEND)] {
+        for (fails, works, pause) in [(Delivery, Fetch, 5000), (Fetch, Delivery, 180_000)] {
             let mut schedule = RetrySchedule::default();
             for _ in 0..5 {
                 schedule.note_failure(fails, "down", Duration::ZERO, 0);
                 assert_eq!(schedule.note_success(works), Some("down"), "told");
             }
             let (own, other) = schedule.backoffs(fails);
-            assert_eq!((own.paused_until, other.paused_until), (180_000, 0));
+            assert_eq!((own.paused_until, other.paused_until), (pause, 0));
             schedule.note_failure(fails, "down", Duration::from_secs(20), 0);
             assert_eq!(schedule.backoffs(works).0.paused_until, 20_000, "asked for by the server");
         }
@@ -155,20 +152,22 @@ mod tests {
     fn a_link_that_is_away_is_tried_once_a_pause_and_is_back_as_a_whole() {
         let mut schedule = RetrySchedule::default();
         let mut waits = Vec::new();
-        for sort in [SEND, ExchangeSort::Fetch, SEND, SEND_SET_ASIDE, ExchangeSort::Fetch] {
+        for sort in [Delivery, Fetch, Delivery, Delivery, Fetch] {
             schedule.note_failure(sort, "down", Duration::ZERO, 0);
             assert_eq!(schedule.sending.paused_until, schedule.fetching.paused_until);
             waits.push(schedule.paused_until() / 1000);
         }
         assert_eq!(waits, [1, 5, 30, 60, 180]);
-        assert_eq!(schedule.note_success(ExchangeSort::Fetch), Some("down"));
+        assert_eq!(schedule.note_success(Fetch), Some("down"));
         assert_eq!(schedule.sending.paused_until, 0);
-        assert_eq!(schedule.note_success(SEND), None);
+        assert_eq!(schedule.note_success(Delivery), None);
     }
 
     #[test]
     fn a_sort_that_worked_while_the_other_failed_begins_with_a_short_pause() {
-        for (fails, works) in [(SEND, ExchangeSort::Fetch), (ExchangeSort::Fetch, SEND)] {
+        for (fails, works, pauses) in
+            [(Delivery, Fetch, [5, 5, 30]), (Fetch, Delivery, [360, 360, 360])]
+        {
             let mut schedule = RetrySchedule::default();
             for _ in 0..5 {
                 schedule.note_failure(fails, "down", Duration::ZERO, 0);
@@ -181,16 +180,7 @@ mod tests {
                 let (own, other) = schedule.backoffs(works);
                 waits.push((own.paused_until / 1000, other.paused_until / 1000));
             }
-            assert_eq!(waits, [(1, 360), (5, 360), (30, 360)]);
+            assert_eq!(waits, [(1, pauses[0]), (5, pauses[1]), (30, pauses[2])]);
         }
-    }
-
-    #[test]
-    fn a_message_with_its_own_backoff_does_not_lengthen_the_pause() {
-        let mut schedule = RetrySchedule::default();
-        for sort in [SEND, SEND, SEND_SET_ASIDE, SEND_SET_ASIDE, SEND_SET_ASIDE] {
-            schedule.note_failure(sort, "down", Duration::ZERO, 0);
-        }
-        assert_eq!(schedule.sending.paused_until, 5000);
     }
 }

@@ -28,6 +28,25 @@ fn s1290_a_message_that_always_fails_stops_no_other_and_no_fetch() {
     assert!(why.contains("reset, tried 2 times"), "{why}");
 }
 
+/// S1290: several messages that always fail delay others by seconds, as long as mail can be fetched.
+#[test]
+fn s1290_messages_that_always_fail_delay_others_by_seconds() {
+    let bench = Bench::new();
+    let post = bench.post();
+    for message in ["a", "b", "c", "d"] {
+        let text = if message == "d" { "one" } else { "breaks" };
+        post.accept_parcel(&parcel(message, "bob", text)).unwrap();
+    }
+    let mut schedule = RetrySchedule::default();
+    let mut waited = 0;
+    while bench.fake.0.lock().got.is_empty() {
+        schedule.pause_all(0);
+        post.run_turn(&mut schedule, &|| {}).unwrap();
+        waited += (schedule.sending.paused_until - now()).max(0);
+    }
+    assert!(waited <= 30_000, "{waited} ms");
+}
+
 /// The link tells the reason of the exchanges that fail now, and no older one.
 #[test]
 fn the_reason_of_a_link_is_that_of_what_fails() {
@@ -121,12 +140,7 @@ fn s1291_a_message_without_its_bytes_is_refused_and_stops_no_other() {
     let mut schedule = RetrySchedule::default();
     let called = post.wakeup.current_counts().calls;
     schedule.note_failure(ExchangeSort::Fetch, "down", Duration::ZERO, 0);
-    schedule.note_failure(
-        ExchangeSort::Delivery { is_set_aside: false },
-        "down",
-        Duration::ZERO,
-        0,
-    );
+    schedule.note_failure(ExchangeSort::Delivery, "down", Duration::ZERO, 0);
     post.deliver_messages(vec![0, 2], called, &mut schedule, &|| {}).unwrap();
     assert_eq!(schedule.sending.failures, 2);
     assert_eq!(post.board().health().state, LinkState::Starting);
