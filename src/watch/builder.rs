@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 use inotify::{Inotify, WatchDescriptor};
 
-use super::{WatchLoop, WatchTarget, Watcher, watch_mask};
+use super::watch_loop::{WatchLoop, watch_mask};
+use super::{WatchTarget, Watcher};
 use crate::model::Watch;
 use crate::model::locks::Mutex;
 use crate::store::fs::is_local;
@@ -63,9 +64,9 @@ impl WatcherBuilder {
     /// If the thread or its event descriptor cannot be made.
     pub fn start(&self, targets: Vec<WatchTarget>) -> io::Result<(Watcher, Vec<usize>)> {
         let mut ahead = std::mem::take(&mut *self.0.lock());
+        let count = targets.len();
         let watch = WatchLoop::new(targets, ahead.inotify.take());
-        let others =
-            (0..watch.targets.len()).filter(|n| !watch.is_watched_early(*n, &ahead)).collect();
+        let others = (0..count).filter(|n| !watch.is_watched_early(*n, &ahead)).collect();
         watch.remove_unused_watches(ahead.folders.into_values());
         Ok((Watcher::spawn(watch)?, others))
     }

@@ -1,3 +1,6 @@
+use std::time::Duration;
+
+use super::watch_loop::{AGAIN, POLL};
 use super::*;
 use crate::model::Watch;
 use crate::model::locks::Mutex;

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use super::super::harness::{Harness, HookLayout, PluginSettings};
 use super::super::switches::SettingsPlace;
+use super::content::{TEXT, TITLE};
 use super::json_hooks::HookSpec;
-use super::{TEXT, TITLE, find_on_path, harness_folder, switch};
+use super::{find_on_path, harness_folder, switch};
 use crate::config::Env;
 use crate::store::fs::read_small_file;
 

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{Keyring, KeyringState};
+use super::Keyring;
+use super::state::KeyringState;
 use crate::identity::document::{KeyringDocument, PinOrigin, PinRecord};
 use crate::model::{PublicKey, Timestamp};
 

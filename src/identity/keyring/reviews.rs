@@ -5,7 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Keyring, KeyringState, diff_names};
+use super::Keyring;
+use super::state::{KeyringState, diff_names};
 
 impl Keyring {
     /// Returns the addresses that got their first key since the last call. The caller judges the messages that waited

@@ -3,6 +3,7 @@ mod size;
 
 use super::*;
 use crate::model::{SignatureScope, SignedBytes};
+use crate::store::fs::Stamp;
 use ed25519_dalek::{Signer as _, SigningKey};
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -14,6 +14,7 @@ pub mod claude;
 pub mod codex;
 pub mod dialect;
 pub mod facts;
+mod fold;
 pub mod folder;
 pub mod format;
 pub mod line;
