@@ -240,6 +240,7 @@ fn unknown_words_come_with_the_nearest() {
         "3: unknown key \"dri\"; did you mean \"dir\"?"
     );
     assert!(trouble("zzzzzzzz = 1").contains("known are \"me\", "));
+    assert!(trouble("foo = 1").contains("known are"), "`off` is a key of links only");
     assert!(trouble("[[stores]]\nkind = \"samp\"").contains("did you mean \"store\"?"));
 }
 

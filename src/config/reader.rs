@@ -243,8 +243,7 @@ fn remove_refused<'a>(
 /// Returns the text about an unknown key: its place, the nearest known key, or all known ones.
 fn describe_unknown_key(word: &str, known: &[&str]) -> String {
     let place = PLACES.iter().find(|(keys, _)| keys.split(' ').any(|key| key == word));
-    let all = PLACES.iter().flat_map(|(keys, _)| keys.split(' '));
-    let hint = match (place, find_nearest(word, known.iter().copied().chain(all))) {
+    let hint = match (place, find_nearest(word, known.iter().copied())) {
         (Some((_, place)), _) => format!("{word:?} {place}"),
         (None, Some(near)) => format!("did you mean {near:?}?"),
         (None, None) => format!("known are {}", quote_words(known.iter().copied())),

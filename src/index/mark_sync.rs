@@ -329,9 +329,14 @@ impl Index {
     }
 
     fn write_watermark(&self, number: usize, store: &str, position: &dyn StoreMarks) {
-        let Some(mark) = self.contiguous_watermark(number) else { return };
+        let mark = self.contiguous_watermark(number);
         let mut marks = self.marks.lock();
         let old = position.watermark();
+        if mark.is_none() && old.is_none() {
+            return;
+        }
+        // If nothing is read any more, the ids of the position leave it.
+        let mark = mark.unwrap_or_default();
         if old.as_ref().is_some_and(|old| marks.imported.get(store) != Some(old)) {
             drop(marks);
             // Another reader moved it. The messages that it has read are marked before it is written.

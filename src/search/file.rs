@@ -141,6 +141,8 @@ impl IndexFile {
         let seal = || match read_small_file(&self.beside(".seal"), SEAL_SIZE) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            // It is too large for a seal, so it fits no file.
+            Err(e) if e.kind() == io::ErrorKind::InvalidData => Ok(Some(Vec::new())),
             Err(e) => Err(e),
         };
         for _ in 0..ATTEMPTS {
@@ -213,6 +215,8 @@ mod tests {
             fs::write(file.path(), bytes).unwrap();
             assert_eq!(file.check_seal().unwrap(), SealState::Broken);
         }
+        fs::write(file.beside(".seal"), [b'x'; 100]).unwrap();
+        assert_eq!(file.check_seal().unwrap(), SealState::Broken, "larger than a seal");
         file.remove_seal().unwrap();
         assert_eq!(file.check_seal().unwrap(), SealState::Unsealed);
         file.remove().unwrap();

@@ -149,7 +149,9 @@ fn find_taken_ends(tree: &Tree) -> HashMap<usize, u64> {
 /// Returns my newest accepted message.
 pub(super) fn find_last_sent(tree: &Tree) -> Option<LastSent> {
     tree.settle_sent_messages();
-    let newest = list_newest(tree, |_| false).first().copied();
+    // A time ahead of the clock says nothing about the order in which messages were accepted. The index knows it.
+    let now = Timestamp::now();
+    let newest = list_newest(tree, |entry, _| entry.time() > now).into_iter().max();
     let newest = newest.map(|ix| read_entry(&tree.index.read(), ix));
     let held = tree.pending.held_messages();
     let waiting = tree.pending.list_unappended(&held);
@@ -188,8 +190,9 @@ fn list_provable(store: &dyn Store, to: &str) -> Vec<DeliveryState> {
     }
 }
 
-/// Returns my messages, newest first, as long as the function wants more. A message with several records is one.
-fn list_newest(tree: &Tree, mut wants: impl FnMut(usize) -> bool) -> Vec<MsgIx> {
+/// Returns my messages, newest first, as long as the function wants more after a message with so many recipients. A
+/// message with several records is one.
+fn list_newest(tree: &Tree, mut wants: impl FnMut(&IndexEntry, usize) -> bool) -> Vec<MsgIx> {
     let sends: Vec<bool> =
         tree.index.stores().iter().map(|store| store.facets().appender.is_some()).collect();
     let tables = tree.index.read();
@@ -202,7 +205,7 @@ fn list_newest(tree: &Tree, mut wants: impl FnMut(usize) -> bool) -> Vec<MsgIx> 
         }
         found.push(ix);
         let lines = tables.messages.recipient_list(entry).split(", ").count();
-        if !wants(lines) {
+        if !wants(entry, lines) {
             break;
         }
     }
@@ -212,11 +215,11 @@ fn list_newest(tree: &Tree, mut wants: impl FnMut(usize) -> bool) -> Vec<MsgIx> 
 fn select_entries(tree: &Tree, selection: &SentSelection) -> Vec<SentEntry> {
     let mut lines = 0;
     let found = match selection {
-        SentSelection::Recent => list_newest(tree, |more| {
+        SentSelection::Recent => list_newest(tree, |_, more| {
             lines += more;
             lines < LINES
         }),
-        _ => list_newest(tree, |_| true),
+        _ => list_newest(tree, |_, _| true),
     };
     let tables = tree.index.read();
     let keyed: HashSet<MsgIx> = match selection {
@@ -359,7 +362,8 @@ impl ReceiptLook<'_> {
     ) -> JudgedState {
         let record = receipt.record_id.as_deref().unwrap_or(&one.record_id).to_owned();
         let Some((ix, entry)) = self.find_record(one, &record) else {
-            let reason = self.held.get(&one.ix).cloned().flatten();
+            let held = self.held.get(&one.ix).cloned().flatten();
+            let reason = Some(held.unwrap_or_else(|| "the store has no record for it".to_owned()));
             return JudgedState { state: DeliveryState::Waiting, since: None, reason };
         };
         let held = self.held.get(&ix).or_else(|| self.held.get(&one.ix));

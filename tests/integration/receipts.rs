@@ -528,6 +528,32 @@ fn s935_last_sent() {
     assert_eq!(told["last_sent"], json!({"id": line[1], "to": ["foo"], "time": line[0]}));
 }
 
+/// S935: a message of mine with a time ahead of the clock does not stay the last one.
+#[test]
+fn s935_last_sent_despite_a_time_ahead() {
+    let bed = Bed::new();
+    let ahead = samp::now() + 5000;
+    samp::append(&bed.store, "bar", "bob", "", "ahead", ahead);
+    let m = bed.mount("bar");
+    soon("it is sent", || lines(&m).len() == 1);
+    m.ok("echo now > outbox/foo; ls sent/* > /dev/null");
+    m.ok("grep 'last sent: .* to foo at' status.txt");
+}
+
+/// S1091: the last message that is made unread again leaves the read position, and the sender sees it.
+#[test]
+fn s1091_the_last_read_message_can_be_made_unread() {
+    let bed = Bed::new();
+    let (m, bob) = (bed.mount("bar"), bed.mount("bob"));
+    m.ok("echo hello > outbox/bob");
+    soon("it is there", || bob.ls("inbox").len() == 1);
+    bob.ok("cat inbox/* > /dev/null");
+    becomes(&m, "bob", "read");
+    bob.ok("mv archive/*/*.txt inbox/");
+    soon("it left the list", || state(&m, "bob") != "read");
+    assert_eq!(bob.ls("inbox").len(), 1);
+}
+
 /// S1091: each look at `sent.txt` shows what is proven at that moment, however soon it follows another one.
 #[test]
 fn s1091_each_look_is_of_its_moment() {

@@ -27,9 +27,12 @@ impl AgentAzall {
             && let Ok((_, mine)) = self.read_file_bytes(&file, MAX_FILE)
             && text::without_mark(&bytes) == text::without_mark(&mine)
         {
-            let is_read = text::parse(&bytes).is_read();
-            let state = if is_read { DeliveryState::Read } else { DeliveryState::Delivered };
-            return Receipt::of_state(state, Some(written));
+            // A mark may keep the time of the file, so the time of reading is not known.
+            return if text::parse(&bytes).is_read() {
+                Receipt::of_state(DeliveryState::Read, None)
+            } else {
+                Receipt::of_state(DeliveryState::Delivered, Some(written))
+            };
         }
         let fate = self.format.ways.get().and_then(|ways| ways.delivery_fate(one.id, one.to));
         match fate {

@@ -31,7 +31,8 @@ pub(super) fn parse_recipient(text: &str) -> Option<String> {
         return None;
     }
     let node = JsonNode::parse(text.as_bytes()).ok()?;
-    node.text("protocol_version")?;
+    // One of them may be missing, which is then the reason for the refusal.
+    ["protocol_version", "msg_id"].iter().find_map(|member| node.get(member))?;
     Some(node.text("to").unwrap_or_default().to_owned())
 }
 

@@ -63,6 +63,11 @@ fn s142_a_whole_record() {
     assert_eq!(sent["ack_timeout_sec"], 300);
     sent.as_object_mut().expect("object").remove("ack_timeout_sec");
     assert_eq!(sent, whole);
+    whole.as_object_mut().expect("object").remove("protocol_version");
+    fs::write(bed.path("cwd/whole.json"), format!("{whole:#}")).expect("draft");
+    m.sh(&format!("cat {:?} > outbox/anything", bed.path("cwd/whole.json")));
+    let error = m.cat("outbox/anything.error");
+    assert!(error.contains("protocol_version is missing"), "{error}");
 }
 
 /// S143: a draft that breaks a rule is refused with the rule's name, and nothing is written.

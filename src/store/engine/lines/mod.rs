@@ -215,11 +215,13 @@ impl<F: LineFormat> Engine for LineStore<F> {
         let mut out: Vec<String> = missing.into_iter().collect();
         {
             let table = self.table.read();
-            for log in table.logs.iter().filter(|log| !log.gone) {
-                let Some(what) = F::log_remark(log) else { continue };
+            let remark = |log: &table::LogRowOf<F>| {
                 let path = table.raw_path(log, F::SHAPE.head_file);
-                out.push(format!("{} {what}", sanitize_line(&path)));
-            }
+                F::log_remark(log).map(|what| format!("{} {what}", sanitize_line(&path)))
+            };
+            let logs = table.logs.iter().filter(|log| !log.gone);
+            let remarks: BTreeSet<String> = logs.filter_map(remark).collect();
+            out.extend(remarks);
         }
         out.extend(self.health.fault_lines());
         truncate_lines(out, SHOWN, "")
