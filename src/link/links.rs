@@ -409,8 +409,8 @@ impl LinkRouter for LogLinkRoutes {
         Ok(None)
     }
 
-    fn has_link(&self, _: &str) -> bool {
-        false
+    fn link_names(&self) -> Vec<String> {
+        Vec::new()
     }
 
     fn can_reach(&self, _: &str, _: &str) -> bool {
@@ -446,8 +446,8 @@ impl LinkRouter for MessageLinkRoutes {
         choose_best_link(self.0.iter().filter_map(ranked).collect())
     }
 
-    fn has_link(&self, link: &str) -> bool {
-        self.find_link(link).is_some()
+    fn link_names(&self) -> Vec<String> {
+        self.0.iter().map(|post| post.name().to_owned()).collect()
     }
 
     fn can_reach(&self, link: &str, address: &str) -> bool {

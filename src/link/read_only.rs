@@ -56,8 +56,8 @@ impl LinkRouter for ReadOnlyRoutes {
         super::links::choose_best_link(self.0.iter().filter_map(ranked).collect())
     }
 
-    fn has_link(&self, link: &str) -> bool {
-        self.find_link(link).is_some()
+    fn link_names(&self) -> Vec<String> {
+        self.0.iter().map(|look| look.name.clone()).collect()
     }
 
     fn can_reach(&self, link: &str, address: &str) -> bool {

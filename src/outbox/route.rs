@@ -279,18 +279,28 @@ fn find_store_or_link(stores: &[Arc<dyn Store>], via: &str) -> Option<usize> {
     stores.iter().position(|s| s.name() == via).or_else(by_link)
 }
 
+/// Returns the error for a `Via` that names no store, and no link or those of several stores.
+fn describe_unknown_via(stores: &[Arc<dyn Store>], via: &str) -> String {
+    let remotes = stores.iter().filter_map(|s| Some((s.name(), s.facets().remote?)));
+    let with_link = remotes.clone().filter(|(_, remote)| remote.has_link(via));
+    let with_link: Vec<&str> = with_link.map(|(name, _)| name).collect();
+    let via = sanitize_line(via);
+    if !with_link.is_empty() {
+        let names = with_link.join(", ");
+        return format!("Via: several stores have a link {via:?}; name one of the stores: {names}");
+    }
+    let links = remotes.flat_map(|(_, remote)| remote.link_names());
+    let names: Vec<String> = stores.iter().map(|s| s.name().to_owned()).chain(links).collect();
+    format!("Via: there is no store or link {via:?}; there is {}", names.join(", "))
+}
+
 fn store_by_name(
     stores: &[Arc<dyn Store>],
     via: &str,
     recipient: &str,
 ) -> Result<usize, OutboxError> {
     let Some(number) = find_store_or_link(stores, via) else {
-        let names: Vec<&str> = stores.iter().map(|s| s.name()).collect();
-        return Err(OutboxError::Unreachable(format!(
-            "Via: there is no store or link {:?}; there is {}",
-            sanitize_line(via),
-            names.join(", ")
-        )));
+        return Err(OutboxError::Unreachable(describe_unknown_via(stores, via)));
     };
     if let Some(store) = stores.get(number).filter(|store| store.facets().appender.is_none()) {
         return Err(OutboxError::Invalid(format!(

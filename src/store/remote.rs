@@ -18,9 +18,14 @@ pub trait RemoteMail {
     /// Sets the links that there are. It is set once, before anything is delivered.
     fn set_router(&self, ways: Arc<dyn LinkRouter>);
 
-    /// Returns true if a link has this name, and a message can name the link by which it goes.
-    fn has_link(&self, _link: &str) -> bool {
-        false
+    /// Returns the names of the links that a message can name to go by.
+    fn link_names(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Returns true if a message can name a link so.
+    fn has_link(&self, link: &str) -> bool {
+        self.link_names().iter().any(|name| name == link)
     }
 
     /// Puts mail that a link brought into the store. It is on disk when this returns. A second call changes nothing.
@@ -38,8 +43,8 @@ pub trait LinkRouter: Send + Sync + fmt::Debug {
     /// The reason why none of several can be chosen.
     fn find_link(&self, address: &str) -> Result<Option<String>, String>;
 
-    /// Returns true if there is a link of this name.
-    fn has_link(&self, link: &str) -> bool;
+    /// Returns the names of the links that carry messages.
+    fn link_names(&self) -> Vec<String>;
 
     /// Returns true if a link reaches an address; false also if there is no such link.
     fn can_reach(&self, link: &str, address: &str) -> bool;

@@ -20,8 +20,8 @@ impl RemoteMail for AgentAzall {
         let _ = self.format.ways.set(ways);
     }
 
-    fn has_link(&self, link: &str) -> bool {
-        self.format.ways.get().is_some_and(|ways| ways.has_link(link))
+    fn link_names(&self) -> Vec<String> {
+        self.format.ways.get().map(|ways| ways.link_names()).unwrap_or_default()
     }
 
     /// Puts the attachments first, then the text, each under its final name or not at all.

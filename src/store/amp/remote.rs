@@ -55,6 +55,10 @@ impl RemoteMail for AmpStore {
         *self.format.pending_relays.lock() = None;
     }
 
+    fn link_names(&self) -> Vec<String> {
+        self.format.ways.get().map(|ways| ways.link_names()).unwrap_or_default()
+    }
+
     fn has_link(&self, link: &str) -> bool {
         self.find_via_link(link).is_some()
     }
@@ -138,7 +142,7 @@ impl AmpStore {
         let behind =
             via.split_once('/').filter(|(of, _)| *of == "amp" || *of == self.properties.name);
         let link = behind.map_or(via, |(_, link)| link);
-        self.format.ways.get().filter(|ways| ways.has_link(link)).map(|_| link)
+        self.link_names().iter().any(|name| name == link).then_some(link)
     }
 
     /// Chooses the link that reaches an address, and returns it with my address there.

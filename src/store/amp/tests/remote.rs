@@ -27,12 +27,12 @@ impl LinkRouter for Road {
         Ok(reached.then(|| "crabmail.ai".into()))
     }
 
-    fn has_link(&self, link: &str) -> bool {
-        link == "crabmail.ai"
+    fn link_names(&self) -> Vec<String> {
+        vec!["crabmail.ai".into()]
     }
 
     fn can_reach(&self, link: &str, address: &str) -> bool {
-        self.has_link(link) && matches!(self.find_link(address), Ok(Some(_)))
+        link == "crabmail.ai" && matches!(self.find_link(address), Ok(Some(_)))
     }
 
     fn find_link_as(&self, mine: &str, address: &str) -> Option<String> {
@@ -40,7 +40,7 @@ impl LinkRouter for Road {
     }
 
     fn own_address(&self, link: &str) -> Option<String> {
-        self.has_link(link).then(|| "alice@acme.crabmail.ai".into())
+        (link == "crabmail.ai").then(|| "alice@acme.crabmail.ai".into())
     }
 
     fn check_file_sizes(&self, _: &str, files: &[u64]) -> Result<(), String> {
