@@ -143,6 +143,14 @@ fn s401_the_reference_client_is_on_the_other_side() {
     assert_eq!((got.must("Subject"), got.must("From")), ("back", "zed.agenttalk"));
     assert!(got.body.starts_with("by the client"), "{}", got.body);
     assert!(got.must("Signature").starts_with("valid "));
+    // The client opens a letter by the id that it lists.
+    let (_, filed) = bar.tree.only("bar.agenttalk", "inbox");
+    let id = filed.lines().find_map(|line| line.strip_prefix("Message-ID: ")).unwrap();
+    let listed = peer::ok(&bar.bed, &bar.tree, &["inbox", "--all", "--offline"]);
+    assert!(listed.contains(&format!("ID: {id}\n")), "{listed}");
+    assert!(peer::ok(&bar.bed, &bar.tree, &["read", id]).contains("by the client"));
+    let checked = bar.bed.msgfs_out(&["--me", "bar", "check", "agentazall"]);
+    assert!(checked.ok(), "{checked:?}");
 }
 
 /// S402: a message that the engine refuses for good is in sent/, with a `.warning` that says so; others are sent.

@@ -50,8 +50,9 @@ pub fn render_letter(lines: &[(&str, String)], body: &str) -> Vec<u8> {
 }
 
 /// Builds the mail to file of these header lines, this text and these files. Its name is the id that its writer signed,
-/// if that is a valid name, else `other_name`. The faults stand behind the text, unless that is one signed block, which
-/// they would void. Then the list of attachments tells them, or the hashes that the block itself has.
+/// if that is a valid name, else `other_name`. An empty Message-ID becomes that name, because the program of the format
+/// lists letters by Message-ID and opens them by name. The faults stand behind the text, unless that is one signed
+/// block, which they would void. Then the list of attachments tells them, or the hashes that the block itself has.
 pub fn build_arrived_letter(
     mut lines: Vec<(&str, String)>,
     mut body: String,
@@ -70,9 +71,11 @@ pub fn build_arrived_letter(
     if !names.is_empty() {
         lines.push(("Attachments", names.join(", ")));
     }
-    let bytes = render_letter(&lines, &body);
     let signed = reading.signed_id.filter(|id| is_file_stem(id));
     let name = signed.unwrap_or_else(|| other_name.clone());
+    let unnamed = lines.iter_mut().filter(|(key, id)| *key == "Message-ID" && id.is_empty());
+    unnamed.for_each(|(_, id)| id.clone_from(&name));
+    let bytes = render_letter(&lines, &body);
     InboundMail { name, other_name, day: Some(day), bytes, parts, keys: Vec::new() }
 }
 

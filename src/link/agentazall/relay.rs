@@ -30,6 +30,8 @@ use crate::store::{OutboundMail, fs};
 
 /// The subject of a message that has none, as other readers of relays show it.
 const NO_SUBJECT: &str = "(AgentTalk message)";
+/// The limit on the length of an id by which a relay's messages are known.
+const LONGEST_ID: usize = 200;
 /// The file that a fetch writes.
 const ANSWER: &str = "messages";
 /// The limit on the size of an answer: at most 5 MiB wait at a public relay.
@@ -359,19 +361,20 @@ impl RelayEngine {
         let (subject, body, attachments) = parse_payload(&payload);
         let mut faults = AttachmentFaults::default();
         let parts = write_attachments(&attachments, folder, &mut faults)?;
-        let id = if given.is_empty() { hashed.clone() } else { given.clone() };
         let lines = vec![
             ("From", get("from").to_owned()),
             ("To", get("to").to_owned()),
             ("Subject", subject),
             ("Date", get("timestamp").to_owned()),
-            ("Message-ID", id.clone()),
+            ("Message-ID", String::new()),
             ("Status", "new".to_owned()),
         ];
         let day = date::parse_date(get("timestamp"), &TimeZone::system()).map(|(time, _)| time);
         let day = day.unwrap_or_else(Timestamp::now);
         let day = date::format_local_day(day, &TimeZone::system());
-        let key = choose_item_key(&id, &hashed);
+        let is_short = !given.is_empty() && given.len() <= LONGEST_ID;
+        // Ids of a relay may come again with another text.
+        let key = if is_short { given } else { hashed.clone() };
         let arrived = letter::build_arrived_letter(lines, body, parts, &faults, hashed, day);
         Ok(FetchedItem { id: key, ack_id: None, arrived })
     }
@@ -387,11 +390,6 @@ fn build_unreadable_item(came: &str, why: &str) -> FetchedItem {
         arrived: letter::build_unreadable_letter(came.as_bytes(), why, name, &day),
         ack_id: None,
     }
-}
-
-/// Returns the key that distinguishes a message from all others. Ids of a relay may come again with another text.
-fn choose_item_key(id: &str, hashed: &str) -> String {
-    if id.len() <= 200 { id.to_owned() } else { hashed.to_owned() }
 }
 
 /// Returns subject, body and attachments of a payload: a JSON object, other JSON, or any text.

@@ -185,7 +185,7 @@ pub fn mail_to_letter(raw: &[u8], folder: &Path) -> io::Result<InboundMail> {
     if let Some(date) = written.filter(|date| !date.is_empty()) {
         lines.push(("Date", date));
     }
-    lines.push(("Message-ID", if is_id { id.to_owned() } else { hashed.clone() }));
+    lines.push(("Message-ID", if is_id { id.to_owned() } else { String::new() }));
     lines.push(("Status", "new".to_owned()));
     Ok(letter::build_arrived_letter(lines, body, parts, &faults, hashed, mail_day(&message)))
 }
