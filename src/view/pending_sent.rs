@@ -312,18 +312,20 @@ impl PendingSent {
         let time = self.texts.live_entry(ix)?.time();
         let records = self.index.read().messages.records_of_message(ix);
         let waits = self.list_undelivered();
-        let mut lines: Vec<String> = Vec::new();
+        let mut notes: Vec<String> = Vec::new();
         for record in records {
             let entry = self.texts.live_entry(record)?;
             if record == ix || self.index.read().messages.has_note(record) {
-                lines.extend(self.texts.read_record(record, &entry)?.note);
+                notes.extend(self.texts.read_record(record, &entry)?.note);
             }
-            lines.extend(waits.iter().filter(|(of, _)| *of == record).map(|(_, why)| why.clone()));
-            for own in [self.link_wait_warning(&entry), self.answer_warning(&entry)] {
-                lines.extend(own.filter(|why| !lines.contains(why)));
-            }
+            notes.extend(waits.iter().filter(|(of, _)| *of == record).map(|(_, why)| why.clone()));
+            let own = [self.link_wait_warning(&entry), self.answer_warning(&entry)];
+            notes.extend(own.into_iter().flatten());
         }
-        let lines: Vec<&str> = lines.iter().map(|line| line.trim_end_matches('\n')).collect();
+        // The notes of several records may have the same lines.
+        let mut told = HashSet::new();
+        let lines = notes.iter().flat_map(|note| note.trim_end_matches('\n').split('\n'));
+        let lines: Vec<&str> = lines.filter(|line| told.insert(*line)).collect();
         let text = lines.join("\n");
         if text.is_empty() {
             return Err(Error::NotFound);

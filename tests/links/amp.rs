@@ -212,6 +212,19 @@ fn address(name: &str, provider: &Provider) -> String {
     format!("{name}@acme.{}", provider.name)
 }
 
+/// The messages of a multicast each know the state of all, and each fact is told once.
+#[test]
+fn a_warning_says_each_thing_once() {
+    let (provider, alice, _bob) = pair(Manner::Paper);
+    let (bob, carol) = (address("bob", &provider), address("carol", &provider));
+    alice.ok(&["send", &format!("{bob},{carol}"), "to both"]);
+    let note = alice.days("sent").into_iter().find(|name| name.ends_with(".warning")).unwrap();
+    let note = alice.ok(&["cat", &format!("sent/{note}")]);
+    for to in [&bob, &carol] {
+        assert_eq!(note.matches(&format!("waits for {to}")).count(), 1, "{note}");
+    }
+}
+
 #[test]
 fn there_and_back_again() {
     for manner in [Manner::Paper, Manner::Deployed] {
