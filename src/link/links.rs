@@ -35,8 +35,8 @@ pub type TakenLogs = Arc<RwLock<Vec<(usize, Arc<dyn TakenLogProof>)>>>;
 
 /// The proof that the server of a link has taken lines of a log.
 pub trait TakenLogProof: std::fmt::Debug + Send + Sync {
-    /// Returns the offset up to which the server has taken the log as it is now. It is 0 if that is not proven.
-    fn end_offset(&self) -> u64;
+    /// Returns the ranges of the log as it is now whose lines the server has taken, as far as that is proven.
+    fn taken_ranges(&self) -> Vec<(u64, u64)>;
 }
 
 /// The parameters for opening links.

@@ -101,8 +101,8 @@ type HeldReasons = HashMap<MsgIx, Option<String>>;
 struct ReceiptLook<'a> {
     tree: &'a Tree,
     held: HeldReasons,
-    /// The ends of what servers have taken of my logs, by store.
-    taken: HashMap<usize, u64>,
+    /// The ranges of my logs that servers have taken, by store.
+    taken: HashMap<usize, Vec<(u64, u64)>>,
     /// The keys of the rung messages, once they were needed.
     rung: Option<HashSet<String>>,
 }
@@ -115,7 +115,7 @@ pub(super) fn collect_receipts(tree: &Tree, selection: &SentSelection) -> Vec<Se
     let mut look = ReceiptLook {
         tree,
         held: tree.pending.held_reasons(&held),
-        taken: find_taken_ends(tree),
+        taken: find_taken_ranges(tree),
         rung: None,
     };
     let mut all = look.collect_all(&entries);
@@ -134,16 +134,15 @@ pub(super) fn collect_receipts(tree: &Tree, selection: &SentSelection) -> Vec<Se
     all
 }
 
-/// Returns the ends of what servers have taken of my logs, by the number of the store.
-fn find_taken_ends(tree: &Tree) -> HashMap<usize, u64> {
+/// Returns the ranges of my logs that servers have taken, by the number of the store.
+fn find_taken_ranges(tree: &Tree) -> HashMap<usize, Vec<(u64, u64)>> {
     // The lock is not held, because a proof takes another one.
     let logs = tree.settings.taken_logs.read().clone();
-    let mut ends = HashMap::new();
+    let mut ranges: HashMap<usize, Vec<(u64, u64)>> = HashMap::new();
     for (store, log) in logs {
-        let end: &mut u64 = ends.entry(store).or_default();
-        *end = log.end_offset().max(*end);
+        ranges.entry(store).or_default().extend(log.taken_ranges());
     }
-    ends
+    ranges
 }
 
 /// Returns my newest accepted message.
@@ -417,7 +416,8 @@ impl ReceiptLook<'_> {
     fn is_taken_by_server(&self, store: &dyn Store, entry: &IndexEntry) -> bool {
         let at = entry.location();
         let end = at.offset.saturating_add(at.len.into());
-        self.taken.get(&entry.store()).is_some_and(|taken| *taken >= end)
+        let has_line = |range: &(u64, u64)| range.0 <= at.offset && end <= range.1;
+        self.taken.get(&entry.store()).is_some_and(|taken| taken.iter().any(has_line))
             && store.source_path(at.source) == Some(format!("log-{}.jsonl", store.me()))
     }
 

@@ -148,6 +148,30 @@ fn s1141_what_the_server_has_taken_stays_known() {
     assert_eq!(delivered(&sent()), 5);
 }
 
+/// S1141: a line that is no record stays here, and says nothing about the lines before and behind it.
+#[test]
+fn s1141_an_odd_line_hides_no_receipt() {
+    let server = Server::start();
+    let one = machine(&server, "");
+    let m = one.mount("alice");
+    m.ok(&write(0, 1, "alice", "bob"));
+    let delivered = |text: &str| text.matches("\tdelivered\t").count();
+    soon("the server has taken them", || delivered(&m.cat("sent.txt")) == 2);
+    let log = one.store.join("log-alice.jsonl");
+    // Readers take a line that ends with CR, and the link does not.
+    let odd = samp::Rec::new("alice", "bob", "t", "this line stays", samp::now()).line();
+    samp::append_raw(&log, format!("no record\n{}\r\n", odd.trim_end()));
+    m.ok(&write(2, 3, "alice", "bob"));
+    soon("the server has taken the others", || delivered(&m.cat("sent.txt")) == 4);
+    assert!(m.cat("sent.txt").contains("\tstored\t"), "{}", m.cat("sent.txt"));
+    drop(m);
+    let sent = || one.msgfs_out(&["--me", "alice", "sent"]).stdout;
+    assert_eq!(delivered(&sent()), 4, "without a mount");
+    let m = one.mount("alice");
+    m.ok(&write(4, 4, "alice", "bob"));
+    soon("the server has taken the last one", || delivered(&m.cat("sent.txt")) == 5);
+}
+
 /// S422: where machines may not make the stream, the link says what an admin must do, and `msgfs link create` does it.
 #[test]
 fn s422_an_admin_makes_the_stream() {

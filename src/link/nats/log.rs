@@ -44,7 +44,12 @@ pub struct NatsLogTail {
 impl NatsLogTail {
     /// Returns the tail for a line.
     pub fn from_line(line: &PublishedLine<'_>) -> Self {
-        Self { at: line.at, len: line.bytes.len(), hash: XxHash3_64::oneshot(line.bytes) }
+        Self::new(line.at, line.bytes)
+    }
+
+    /// Returns the tail for a line that begins at an offset.
+    pub fn new(at: u64, line: &[u8]) -> Self {
+        Self { at, len: line.len(), hash: XxHash3_64::oneshot(line) }
     }
 
     /// Returns the offset at which the line ends.

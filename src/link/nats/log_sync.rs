@@ -70,14 +70,14 @@ impl WriterState {
 
     /// Records that positions do not tell which lines the local log lacks.
     pub fn start_compare(&mut self, ino: u64, done: u64) {
-        self.place.odd = Some((ino, done));
+        self.place.set_odd(Some((ino, done)));
         self.local_ids = None;
         self.is_dirty = true;
     }
 
     /// Returns the offset up to which the local log was compared with the published one.
     pub fn compared_upto(&self) -> u64 {
-        self.place.odd.map_or(self.place.end, |(_, done)| done)
+        self.place.compared_upto()
     }
 
     /// Reads the ids of the local log that are not known yet.
@@ -93,19 +93,19 @@ impl WriterState {
 
     /// Moves past lines that are published or stay here. Returns true if no line is left.
     pub fn advance_compared(&mut self, writer: &str, file: Option<&File>) -> io::Result<bool> {
-        let Some((ino, mut done)) = self.place.odd else { return Ok(true) };
+        let Some((ino, done)) = self.place.odd else { return Ok(true) };
         if let (Some(published), Some(file)) = (&self.published_ids, file) {
             let mut lines = NatsLogReader::read_from(file.try_clone()?, done)?;
             while let Some((line, end)) = lines.next()? {
-                match line::validate_line(writer, line) {
-                    Ok(id) if !published.contains(&id) => break,
-                    _ => done = end,
+                let id = line::validate_line(writer, line);
+                if id.as_ref().is_ok_and(|id| !published.contains(id)) {
+                    break;
                 }
+                self.place.pass_local_line(ino, (line, end), id.is_ok());
             }
         }
-        self.place.odd = Some((ino, done));
         self.is_dirty = true;
-        Ok(done >= self.local_ids.as_ref().map_or(0, |mine| mine.read_upto))
+        Ok(self.compared_upto() >= self.local_ids.as_ref().map_or(0, |mine| mine.read_upto))
     }
 }
 

@@ -101,11 +101,11 @@ impl LogSync {
         }
         let limit = if batches && self.writer_mut(writer).is_accepted { LINES } else { 1 };
         let collected = self.collect_lines(writer, file, server.max_payload, limit);
-        let Some((lines, upto)) = self.note_unreadable(writer, collected) else {
+        let Some(lines) = self.note_unreadable(writer, collected) else {
             return Ok(false);
         };
         if !lines.is_empty() {
-            return self.publish_lines(server, writer, lines, upto).await;
+            return self.publish_lines(server, writer, lines).await;
         }
         self.set_note(&format!("publish {writer}"), None);
         let known = self.writer_mut(writer);
@@ -165,10 +165,9 @@ impl LogSync {
     ) -> io::Result<bool> {
         let known = self.writer_mut(writer);
         let (ino, len) = stamp.map_or((0, 0), |stamp| (stamp.ino, stamp.size));
-        let rewritten = match (known.place.odd, known.place.tail, file) {
-            (Some((was, done)), _, _) => was != ino || len < done,
-            (None, Some(tail), Some(file)) => len < known.place.end || !tail.is_in(file)?,
-            (None, ..) => len < known.place.end,
+        let rewritten = match file {
+            Some(file) => !known.place.is_of(file)?,
+            None => known.place.odd.is_some() || known.place.end > 0,
         };
         if !rewritten || known.place.lacks_lines {
             known.rewritten_since = None;
@@ -194,20 +193,19 @@ impl LogSync {
         Ok(true)
     }
 
-    /// Returns the next lines to publish, and the offset of their end in the log.
+    /// Returns the next lines to publish. They follow each other in the log.
     fn collect_lines(
         &mut self,
         writer: &str,
         file: Option<File>,
         most: u64,
         limit: usize,
-    ) -> io::Result<(Vec<OutgoingLine>, u64)> {
+    ) -> io::Result<Vec<OutgoingLine>> {
         let (mut batch, mut size, mut kept) = (Vec::new(), 0, Vec::new());
         let known = self.writer_mut(writer);
-        let mut upto = known.compared_upto();
-        let Some(file) = file else { return Ok((batch, upto)) };
+        let Some(file) = file else { return Ok(batch) };
         let ino = Stamp::from_file(&file)?.ino;
-        let mut lines = NatsLogReader::read_from(file.try_clone()?, upto)?;
+        let mut lines = NatsLogReader::read_from(file.try_clone()?, known.compared_upto())?;
         while let Some((line, end)) = lines.next()? {
             let fits = match line::validate_line(writer, line) {
                 Ok(_) if line.len() as u64 + HEADERS > most => {
@@ -217,6 +215,7 @@ impl LogSync {
             };
             let new =
                 |id: &String| known.published_ids.as_ref().is_none_or(|ids| !ids.contains(id));
+            let is_published = fits.is_ok();
             match fits {
                 Ok(id) if known.place.odd.is_none() || new(&id) => {
                     if batch.len() == limit || (size + line.len() > BYTES && !batch.is_empty()) {
@@ -234,10 +233,8 @@ impl LogSync {
                     }
                 }
             }
-            upto = end;
             if batch.is_empty() {
-                // Behind a line that stays here, positions differ.
-                known.place.odd = Some((ino, end));
+                known.place.pass_local_line(ino, (line, end), is_published);
                 known.is_dirty = true;
             }
         }
@@ -247,7 +244,7 @@ impl LogSync {
         for (end, why) in kept {
             self.note_local_line(writer, end, &why);
         }
-        Ok((batch, upto))
+        Ok(batch)
     }
 
     async fn publish_lines(
@@ -255,7 +252,6 @@ impl LogSync {
         server: &mut NatsConnection,
         writer: &str,
         lines: Vec<OutgoingLine>,
-        upto: u64,
     ) -> Result<bool, NatsError> {
         let place = self.writer_mut(writer).place.clone();
         let sent = send_lines(server, writer, &lines, (place.end, place.seq)).await?;
@@ -270,12 +266,13 @@ impl LogSync {
                     let line = PublishedLine { at, bytes: &bytes, id };
                     at = line.end_offset();
                     known.place.tail = Some(NatsLogTail::from_line(&line));
+                    if let Some((ino, done)) = known.place.odd {
+                        let end = done + bytes.len() as u64;
+                        known.place.pass_local_line(ino, (&bytes, end), true);
+                    }
                     if let Some(published) = &mut known.published_ids {
                         published.insert(line.id);
                     }
-                }
-                if let Some((_, done)) = &mut known.place.odd {
-                    *done = upto;
                 }
                 (known.place.seq, known.place.end) = (seq, at);
                 (known.is_accepted, known.is_dirty) = (true, true);

@@ -142,7 +142,8 @@ impl LogSync {
         self.unsynced_files.insert(name);
         // This is skipped if another program appended in between, since its line must still be examined.
         if landed.at == known.compared_upto() {
-            known.place.odd = Some((landed.ino, line.bytes.len() as u64 + landed.at));
+            let end = line.bytes.len() as u64 + landed.at;
+            known.place.pass_local_line(landed.ino, (line.bytes, end), true);
             known.is_dirty = true;
         }
         Ok(if landed.at == line.at { LinePlacement::InPlace } else { LinePlacement::Elsewhere })
@@ -297,7 +298,8 @@ impl LogSync {
         }
         let known = self.writer_mut(writer);
         if straight && !first {
-            (known.place.odd, known.local_ids, known.published_ids) = (None, None, None);
+            known.place.set_odd(None);
+            (known.local_ids, known.published_ids) = (None, None);
             known.is_dirty = true;
         }
         Ok(end)

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::log::NatsLogTail;
 use crate::store::append_log::{AppendLog, AppendSync, read_log, split_log};
-use crate::store::fs;
+use crate::store::fs::{self, Stamp};
 
 const LOCK: &str = "lock";
 pub const JOURNAL: &str = "journal.jsonl";
@@ -24,6 +24,9 @@ const MAX_JOURNAL: u64 = 256 << 20;
 
 /// The size above which a journal is rewritten, if it is also four times longer than its estimated content.
 const LONG: u64 = 1 << 20;
+
+/// The limit on the number of published ranges of a log that are known.
+const RANGES: usize = 32;
 
 /// The cursor in the stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +61,65 @@ pub struct SubjectPosition {
     /// The last published line, by which the log is recognized. Earlier builds did not save it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tail: Option<NatsLogTail>,
+    /// The published ranges of the local log, if it is `odd`: the newest ones. Between them are lines that stay here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub published: Vec<(u64, u64)>,
+    /// The last line of these ranges, by which an `odd` log is recognized.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local_tail: Option<NatsLogTail>,
+}
+
+impl SubjectPosition {
+    /// Returns the offset up to which the local log was compared with the published one.
+    pub fn compared_upto(&self) -> u64 {
+        self.odd.map_or(self.end, |(_, done)| done)
+    }
+
+    /// Returns true if a log is the compared one, which may have grown.
+    pub fn is_of(&self, file: &File) -> io::Result<bool> {
+        let stamp = Stamp::from_file(file)?;
+        let is_same_file = self.odd.is_none_or(|(ino, _)| ino == stamp.ino);
+        let tail = if self.odd.is_some() { self.local_tail } else { self.tail };
+        Ok(is_same_file
+            && stamp.size >= self.compared_upto()
+            && tail.map_or(Ok(true), |tail| tail.is_in(file))?)
+    }
+
+    /// Returns the ranges of the local log that are known to be published.
+    pub fn published_ranges(&self) -> Vec<(u64, u64)> {
+        let is_proven = self.tail.is_some_and(|tail| tail.end_offset() == self.end);
+        match self.odd {
+            Some(_) => self.published.clone(),
+            None => is_proven.then_some((0, self.end)).into_iter().collect(),
+        }
+    }
+
+    /// Sets whether the local log is `odd`. What was known of its ranges counts no more.
+    pub fn set_odd(&mut self, odd: Option<(u64, u64)>) {
+        (self.odd, self.local_tail) = (odd, None);
+        self.published.clear();
+    }
+
+    /// Moves past the next line of the local log, which ends at an offset. It is published, or it stays here. From the
+    /// first line that stays on, positions differ.
+    pub fn pass_local_line(&mut self, ino: u64, (line, end): (&[u8], u64), is_published: bool) {
+        if self.odd.is_none() {
+            (self.published, self.local_tail) = (self.published_ranges(), self.tail);
+        }
+        let at = self.compared_upto();
+        self.odd = Some((ino, end));
+        if !is_published {
+            return;
+        }
+        match self.published.last_mut() {
+            Some((_, last)) if *last == at => *last = end,
+            _ => self.published.push((at, end)),
+        }
+        if self.published.len() > RANGES {
+            self.published.remove(0);
+        }
+        self.local_tail = Some(NatsLogTail::new(at, line));
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -205,6 +267,8 @@ mod tests {
                 odd: Some((1, 2)),
                 lacks_lines: true,
                 tail: Some(NatsLogTail::from_line(&line)),
+                published: vec![(0, 2), (3, 5)],
+                local_tail: Some(NatsLogTail::from_line(&line)),
             },
         );
         state.cursor =

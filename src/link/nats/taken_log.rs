@@ -30,13 +30,10 @@ impl NatsTakenLog {
         }
     }
 
-    fn find_end(&self) -> Option<u64> {
+    fn find_ranges(&self) -> Option<Vec<(u64, u64)>> {
         let place = self.read_position()?;
-        // Where lines stay here, or another machine writes under this name, positions prove nothing.
-        let tail = place.tail.filter(|_| place.odd.is_none())?;
         let file = NatsLogFolder::open(&self.folder).ok()?.open_log(&self.writer).ok()??;
-        let is_same_log = tail.end_offset() == place.end && tail.is_in(&file).ok()?;
-        is_same_log.then_some(place.end)
+        place.is_of(&file).ok()?.then(|| place.published_ranges())
     }
 
     fn read_position(&self) -> Option<SubjectPosition> {
@@ -52,8 +49,8 @@ impl NatsTakenLog {
 }
 
 impl TakenLogProof for NatsTakenLog {
-    fn end_offset(&self) -> u64 {
-        self.find_end().unwrap_or_default()
+    fn taken_ranges(&self) -> Vec<(u64, u64)> {
+        self.find_ranges().unwrap_or_default()
     }
 }
 
@@ -84,25 +81,57 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log-a.jsonl");
         let taken = NatsTakenLog::new(dir.path(), "a", &dir.path().join("state"));
-        assert_eq!(taken.end_offset(), 0, "nothing is saved");
+        let none: [(u64, u64); 0] = [];
+        assert_eq!(taken.taken_ranges(), none, "nothing is saved");
         save(dir.path(), |_| {});
-        assert_eq!(taken.end_offset(), 0, "there is no log");
+        assert_eq!(taken.taken_ranges(), none, "there is no log");
         fs::write(&log, format!("{LOG}{{\"n\":3}}\n")).unwrap();
-        assert_eq!(taken.end_offset(), 16);
-        assert_eq!(NatsTakenLog::new(dir.path(), "b", &dir.path().join("state")).end_offset(), 0);
+        assert_eq!(taken.taken_ranges(), [(0, 16)]);
+        let other = NatsTakenLog::new(dir.path(), "b", &dir.path().join("state"));
+        assert_eq!(other.taken_ranges(), none);
         for other in ["{\"n\":1}\n{\"n\":9}\n{\"n\":3}\n", "{\"n\":2}\n", ""] {
             fs::write(&log, other).unwrap();
-            assert_eq!(taken.end_offset(), 0, "another log: {other}");
+            assert_eq!(taken.taken_ranges(), none, "another log: {other}");
         }
         fs::write(&log, LOG).unwrap();
-        assert_eq!(taken.end_offset(), 16);
-        save(dir.path(), |place| place.odd = Some((1, 16)));
-        assert_eq!(taken.end_offset(), 0, "positions differ");
+        assert_eq!(taken.taken_ranges(), [(0, 16)]);
         save(dir.path(), |place| place.tail = None);
-        assert_eq!(taken.end_offset(), 0, "an earlier build saved it");
+        assert_eq!(taken.taken_ranges(), none, "an earlier build saved it");
         save(dir.path(), |place| place.end = 24);
-        assert_eq!(taken.end_offset(), 0, "its last line is elsewhere");
+        assert_eq!(taken.taken_ranges(), none, "its last line is elsewhere");
         save(dir.path(), |_| {});
-        assert_eq!(taken.end_offset(), 16);
+        assert_eq!(taken.taken_ranges(), [(0, 16)]);
+    }
+
+    /// Lines that stay here prove nothing for themselves, and nothing against the others.
+    #[test]
+    fn lines_that_stay_are_not_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log-a.jsonl");
+        let taken = NatsTakenLog::new(dir.path(), "a", &dir.path().join("state"));
+        fs::write(&log, format!("{LOG}odd\n{{\"n\":3}}\n")).unwrap();
+        let ino = Stamp::from_path(&log).unwrap().unwrap().ino;
+        let mut place = SubjectPosition::default();
+        save(dir.path(), |saved| {
+            saved.pass_local_line(ino, (b"odd\n", 20), false);
+            place = saved.clone();
+        });
+        assert_eq!(taken.taken_ranges(), [(0, 16)]);
+        place.pass_local_line(ino, (b"{\"n\":3}\n", 28), true);
+        save(dir.path(), |saved| *saved = place.clone());
+        assert_eq!(taken.taken_ranges(), [(0, 16), (20, 28)]);
+        fs::write(&log, format!("{LOG}odd\n{{\"n\":4}}\n")).unwrap();
+        assert_eq!(taken.taken_ranges(), [(0, 0); 0], "another log");
+        fs::remove_file(&log).unwrap();
+        // An earlier build did not save which lines stay.
+        fs::write(&log, format!("{LOG}odd\n")).unwrap();
+        let ino = Stamp::from_path(&log).unwrap().unwrap().ino;
+        save(dir.path(), |saved| saved.set_odd(Some((ino, 20))));
+        assert_eq!(taken.taken_ranges(), [(0, 0); 0]);
+        for n in 0..100 {
+            place.pass_local_line(ino, (b"odd\n", 32 + 8 * n), false);
+            place.pass_local_line(ino, (b"odd\n", 36 + 8 * n), true);
+        }
+        assert!(place.published.len() <= 32, "the newest ones are known");
     }
 }
