@@ -148,6 +148,12 @@ struct BoardHealth {
     copied: Option<Instant>,
 }
 
+/// The health of a link for a process that does not carry for it.
+pub trait HealthReader: std::fmt::Debug + Send + Sync {
+    /// Returns the health at this moment.
+    fn read_health(&self) -> LinkHealth;
+}
+
 /// A link's health, shared between threads.
 #[derive(Debug)]
 pub struct HealthBoard {
@@ -155,6 +161,8 @@ pub struct HealthBoard {
     folder: PathBuf,
     /// The store whose logs the link carries, if it carries logs.
     store: Option<String>,
+    /// The source of the health, if this process does not carry for the link.
+    reader: Option<Box<dyn HealthReader>>,
     health: Mutex<BoardHealth>,
 }
 
@@ -167,6 +175,7 @@ impl HealthBoard {
             name: name.to_owned(),
             folder: folder.to_owned(),
             store: None,
+            reader: None,
             health: Mutex::new(BoardHealth {
                 health,
                 changed_at: Timestamp::now(),
@@ -180,6 +189,22 @@ impl HealthBoard {
     #[must_use]
     pub fn with_store(self, store: &str) -> Self {
         Self { store: Some(store.to_owned()), ..self }
+    }
+
+    /// Returns the board of a link for which this process does not carry. Nothing is saved.
+    #[must_use]
+    pub fn with_reader(self, reader: Box<dyn HealthReader>) -> Self {
+        Self { reader: Some(reader), ..self }
+    }
+
+    /// Reads the health anew, if this process does not carry for the link.
+    pub fn refresh(&self) {
+        if let Some(reader) = &self.reader {
+            let health = reader.read_health();
+            let mut kept = self.health.lock();
+            let engine = kept.health.engine.clone();
+            kept.change_to(LinkHealth { engine, ..health });
+        }
     }
 
     /// Returns true if lines wait.

@@ -169,8 +169,8 @@ impl LinkSet {
         self.add_links(number, of_store);
     }
 
-    /// Returns a set without links, which gives the stores the fates of waiting messages, for readers. Writes nothing. A
-    /// link whose fates cannot be read is reported by the process that carries.
+    /// Returns a set without links, which gives readers the fates of waiting messages and what waits in logs. Writes
+    /// nothing. A link whose fates cannot be read is reported by the process that carries.
     pub fn open_read_only(wanted: &LinkSetOptions<'_>) -> Self {
         let links = Self::default();
         (0..wanted.stores.len()).for_each(|number| links.join_store_read_only(wanted, number));
@@ -183,6 +183,9 @@ impl LinkSet {
         let Some(store) = wanted.stores.get(number) else { return };
         let Some(remote) = store.facets().remote else { return };
         let store = store.as_ref();
+        let boards = log_links_of(wanted.specs, store.name())
+            .filter_map(|spec| logs::open_read_only_board(wanted, spec, store));
+        self.boards.write().extend(boards.map(Arc::new));
         let settings = engine_settings(store, wanted.specs, wanted.self_described);
         let look = |(name, settings): (String, EngineSettings)| {
             let folder = link_state_folder(wanted, store, &name);

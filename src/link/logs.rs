@@ -99,6 +99,19 @@ fn states_folder<'a>(wanted: &LinkSetOptions<'a>) -> &'a Path {
     wanted.state.parent().unwrap_or(wanted.state)
 }
 
+/// Returns the board of a link for a process that does not carry for it.
+pub(super) fn open_read_only_board(
+    wanted: &LinkSetOptions<'_>,
+    spec: &LinkConfig,
+    store: &dyn Store,
+) -> Option<HealthBoard> {
+    let spec = spec.to_nats().filter(|_| store.kind() == store::Kind::Samp)?;
+    let state = nats::state_folder(states_folder(wanted), &spec.name);
+    let reader = Box::new(NatsTakenLog::new(store.dir(), store.me(), &state));
+    let board = HealthBoard::new(&spec.name, &state, &spec.describe_place());
+    Some(board.with_store(store.name()).with_reader(reader))
+}
+
 /// Returns the proof about what the server of a link has taken of my log in a store.
 pub(super) fn find_taken_log(
     wanted: &LinkSetOptions<'_>,

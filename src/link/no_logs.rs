@@ -24,6 +24,14 @@ impl LogLink {
     }
 }
 
+pub(super) fn open_read_only_board(
+    _: &LinkSetOptions<'_>,
+    _: &LinkConfig,
+    _: &dyn Store,
+) -> Option<HealthBoard> {
+    None
+}
+
 pub(super) fn find_taken_log(
     _: &LinkSetOptions<'_>,
     _: &LinkConfig,

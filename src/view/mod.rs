@@ -263,9 +263,13 @@ impl Tree {
         &self.settings
     }
 
-    /// Returns the health boards of the links that exist now.
+    /// Returns the health boards of the links that exist now, with the health of this moment.
     fn link_boards(&self) -> Vec<Arc<HealthBoard>> {
-        self.settings.link_boards.read().clone()
+        let boards = self.settings.link_boards.read().clone();
+        for board in &boards {
+            board.refresh();
+        }
+        boards
     }
 
     /// Returns a number that grows with every change a folder can show. Drafts change without it.

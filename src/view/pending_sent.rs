@@ -259,9 +259,13 @@ impl PendingSent {
         held.iter().filter_map(to_message).collect()
     }
 
-    /// Returns true if lines of mine may wait for a link.
+    /// Returns true if lines of mine may wait for a link. Each look at messages begins with this question.
     pub fn may_wait_for_link(&self) -> bool {
-        self.link_boards().iter().any(|board| board.has_backlog())
+        let boards = self.link_boards();
+        for board in &boards {
+            board.refresh();
+        }
+        boards.iter().any(|board| board.has_backlog())
     }
 
     /// Returns the warning about a message of mine whose line waits for a link.
@@ -312,6 +316,7 @@ impl PendingSent {
         let time = self.texts.live_entry(ix)?.time();
         let records = self.index.read().messages.records_of_message(ix);
         let waits = self.list_undelivered();
+        self.may_wait_for_link();
         let mut notes: Vec<String> = Vec::new();
         for record in records {
             let entry = self.texts.live_entry(record)?;
@@ -337,11 +342,12 @@ impl PendingSent {
     pub fn has_warning(&self, ix: MsgIx) -> bool {
         let records = self.index.read().messages.records_of_message(ix);
         let waits = self.list_undelivered();
+        let may_have_own = self.may_have_own_warning();
         records.into_iter().any(|ix| {
             let entry = *self.index.read().messages.entry(ix);
             self.index.read().messages.has_note(ix)
                 || waits.iter().any(|(of, _)| *of == ix)
-                || self.has_own_warning(&entry)
+                || may_have_own && self.has_own_warning(&entry)
         })
     }
 

@@ -101,6 +101,8 @@ type HeldReasons = HashMap<MsgIx, Option<String>>;
 struct ReceiptLook<'a> {
     tree: &'a Tree,
     held: HeldReasons,
+    /// True if lines of mine may wait for a link.
+    may_wait_for_link: bool,
     /// The ranges of my logs that servers have taken, by store.
     taken: HashMap<usize, Vec<(u64, u64)>>,
     /// The keys of the rung messages, once they were needed.
@@ -115,6 +117,7 @@ pub(super) fn collect_receipts(tree: &Tree, selection: &SentSelection) -> Vec<Se
     let mut look = ReceiptLook {
         tree,
         held: tree.pending.held_reasons(&held),
+        may_wait_for_link: tree.pending.may_wait_for_link(),
         taken: find_taken_ranges(tree),
         rung: None,
     };
@@ -371,7 +374,8 @@ impl ReceiptLook<'_> {
             since: Some(one.entry.time()),
             reason: None,
         };
-        let kept_by_link = self.tree.pending.link_wait_warning(&entry);
+        let waits = || self.tree.pending.link_wait_warning(&entry);
+        let kept_by_link = self.may_wait_for_link.then(waits).flatten();
         if let Some(reason) = held.cloned().flatten().or(kept_by_link) {
             found =
                 JudgedState { state: DeliveryState::Waiting, since: None, reason: Some(reason) };

@@ -172,6 +172,44 @@ fn s1141_an_odd_line_hides_no_receipt() {
     soon("the server has taken the last one", || delivered(&m.cat("sent.txt")) == 5);
 }
 
+/// S1365: a message that was written while nothing carries waits, and says so. Another process that carries tells its
+/// state.
+#[test]
+fn s1365_without_a_mount_a_message_waits_for_its_link() {
+    let server = Server::start();
+    let one = machine(&server, "");
+    let alice = |args: &[&str]| one.msgfs_out(&[&["--me", "alice"], args].concat());
+    let states = |state: &str| alice(&["sent"]).stdout.matches(&format!("\t{state}\t")).count();
+    let m = one.mount("alice");
+    m.ok("echo taken > outbox/bob");
+    soon("the server has taken it", || states("delivered") == 1);
+    drop(m);
+    assert!(alice(&["send", "bob", "later"]).ok());
+    assert_eq!((states("delivered"), states("waiting")), (1, 1));
+    let told = alice(&["sent", "--json"]).stdout;
+    let why = "which is stopped: neither a mount nor `msgfs carry --all` is running";
+    assert!(
+        told.contains(&format!("(nats://{}, space team), {why}", &server.url()[7..])),
+        "{told}"
+    );
+    let status = alice(&["status"]).stdout;
+    assert!(
+        status.contains("stopped: neither a mount") && status.contains("; 1 waiting"),
+        "{status}"
+    );
+    let day = alice(&["ls", "sent"]).stdout.trim().to_owned();
+    let listed = alice(&["ls", &format!("sent/{day}")]).stdout;
+    let warnings: Vec<&str> = listed.lines().filter(|name| name.ends_with(".warning")).collect();
+    assert_eq!(warnings.len(), 1, "{listed}");
+    let warning = alice(&["cat", &format!("sent/{day}/{}", warnings[0])]).stdout;
+    assert!(warning.contains(why), "{warning}");
+    // The link of another name carries the lines of all.
+    let w = one.mount("bob");
+    soon("the server has taken both", || states("delivered") == 2);
+    assert!(alice(&["status"]).stdout.contains("carried by another process"));
+    w.umount();
+}
+
 /// S422: where machines may not make the stream, the link says what an admin must do, and `msgfs link create` does it.
 #[test]
 fn s422_an_admin_makes_the_stream() {

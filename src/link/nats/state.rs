@@ -10,6 +10,8 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::log::NatsLogTail;
@@ -212,6 +214,15 @@ fn push_line(text: &mut Vec<u8>, entry: &NatsStateLine<'_>) {
     if serde_json::to_writer(&mut *text, entry).is_ok() {
         text.push(b'\n');
     }
+}
+
+/// Returns true if a process carries for the link whose state is in this folder.
+pub fn is_carried(dir: &Path) -> bool {
+    let lock = fs::open_regular(&dir.join(LOCK));
+    lock.is_ok_and(|lock| {
+        let tried = rustix::fs::flock(&lock, FlockOperation::NonBlockingLockShared);
+        tried == Err(Errno::WOULDBLOCK)
+    })
 }
 
 /// Reads a journal up to its last cursor. Later lines were not finished.

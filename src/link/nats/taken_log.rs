@@ -1,20 +1,27 @@
 //! The proof that the server of a link has taken lines of a log: the saved state of the link, and the log itself. It
-//! needs no running link, and holds over restarts.
+//! needs no running link, and holds over restarts. The other lines wait for the link.
 
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use super::log::NatsLogFolder;
+use super::log::{NatsLogFolder, NatsLogReader};
 use super::state::{self, SubjectPosition};
-use crate::link::TakenLogProof;
+use crate::link::board::{HealthReader, LogBacklog, read_saved_health};
+use crate::link::{LinkHealth, LinkState, TakenLogProof};
 use crate::model::locks::Mutex;
 use crate::store::fs::Stamp;
+
+/// The reason why lines wait while no process carries.
+const NOT_CARRIED: &str = "neither a mount nor `msgfs carry --all` is running";
 
 /// The log of one writer in a folder whose lines a link carries.
 #[derive(Debug)]
 pub struct NatsTakenLog {
     folder: PathBuf,
     writer: String,
-    journal: PathBuf,
+    /// The folder with the state of the link.
+    state: PathBuf,
     /// The position that the journal of this stamp has.
     cached_position: Mutex<Option<(Stamp, SubjectPosition)>>,
 }
@@ -25,32 +32,70 @@ impl NatsTakenLog {
         Self {
             folder: folder.to_owned(),
             writer: writer.to_owned(),
-            journal: state.join(state::JOURNAL),
+            state: state.to_owned(),
             cached_position: Mutex::default(),
         }
     }
 
-    fn find_ranges(&self) -> Option<Vec<(u64, u64)>> {
+    /// Returns the log, and the position in it if it is the log that the link knows.
+    fn find_position(&self) -> io::Result<Option<(File, SubjectPosition)>> {
         let place = self.read_position()?;
-        let file = NatsLogFolder::open(&self.folder).ok()?.open_log(&self.writer).ok()??;
-        place.is_of(&file).ok()?.then(|| place.published_ranges())
+        let file = NatsLogFolder::open(&self.folder)?.open_log(&self.writer)?;
+        let Some(file) = file else { return Ok(None) };
+        Ok(place.is_of(&file)?.then_some((file, place)))
     }
 
-    fn read_position(&self) -> Option<SubjectPosition> {
+    fn read_position(&self) -> io::Result<SubjectPosition> {
+        let journal = self.state.join(state::JOURNAL);
         // The stamp is taken before the content, so that a later change is noticed.
-        let stamp = Stamp::from_path(&self.journal).ok()??;
+        let Some(stamp) = Stamp::from_path(&journal)? else {
+            return Ok(SubjectPosition::default());
+        };
         let mut cached = self.cached_position.lock();
-        if cached.as_ref().is_none_or(|(of, _)| *of != stamp) {
-            let (_, mut places) = state::read_journal(&self.journal).ok()?;
-            *cached = Some((stamp, places.remove(&self.writer).unwrap_or_default()));
+        if let Some((of, place)) = &*cached
+            && *of == stamp
+        {
+            return Ok(place.clone());
         }
-        cached.as_ref().map(|(_, place)| place.clone())
+        let (_, mut places) = state::read_journal(&journal)?;
+        let place = places.remove(&self.writer).unwrap_or_default();
+        *cached = Some((stamp, place.clone()));
+        Ok(place)
+    }
+
+    /// Returns the number of lines that the link has not examined, and the offset of the first.
+    fn count_backlog(&self) -> io::Result<(u64, u64)> {
+        let Some((file, place)) = self.find_position()? else { return Ok((0, 0)) };
+        let (mut lines, mut count) = (NatsLogReader::read_from(file, place.compared_upto())?, 0);
+        while lines.next()?.is_some() {
+            count += 1;
+        }
+        Ok((count, place.compared_upto()))
+    }
+}
+
+impl HealthReader for NatsTakenLog {
+    fn read_health(&self) -> LinkHealth {
+        if state::is_carried(&self.state) {
+            let saved = read_saved_health(&self.state).unwrap_or_default();
+            return LinkHealth { by_another: true, ..saved };
+        }
+        let (waiting, from) = self.count_backlog().unwrap_or_default();
+        let backlog = (waiting > 0).then(|| (self.writer.clone(), LogBacklog { from, why: None }));
+        let state = LinkState::Stopped { why: NOT_CARRIED.to_owned() };
+        LinkHealth {
+            state,
+            waiting,
+            behind: backlog.into_iter().collect(),
+            ..LinkHealth::default()
+        }
     }
 }
 
 impl TakenLogProof for NatsTakenLog {
     fn taken_ranges(&self) -> Vec<(u64, u64)> {
-        self.find_ranges().unwrap_or_default()
+        let found = self.find_position().ok().flatten();
+        found.map(|(_, place)| place.published_ranges()).unwrap_or_default()
     }
 }
 
@@ -101,6 +146,32 @@ mod tests {
         assert_eq!(taken.taken_ranges(), none, "its last line is elsewhere");
         save(dir.path(), |_| {});
         assert_eq!(taken.taken_ranges(), [(0, 16)]);
+    }
+
+    /// S1365: all lines wait that no process has carried, and a process that carries tells its own state.
+    #[test]
+    fn s1365_lines_wait_while_nothing_carries() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log-a.jsonl");
+        let taken = NatsTakenLog::new(dir.path(), "a", &dir.path().join("state"));
+        let backlog = || {
+            let health = taken.read_health();
+            assert_eq!(health.state, LinkState::Stopped { why: NOT_CARRIED.to_owned() });
+            (health.waiting, health.behind.get("a").map(|behind| behind.from))
+        };
+        assert_eq!(backlog(), (0, None), "there is no log");
+        fs::write(&log, LOG).unwrap();
+        assert_eq!(backlog(), (2, Some(0)), "no link ever ran");
+        save(dir.path(), |_| {});
+        assert_eq!(backlog(), (0, None));
+        fs::write(&log, format!("{LOG}{{\"n\":3}}\n")).unwrap();
+        assert_eq!(backlog(), (1, Some(16)));
+        let carried = NatsState::open(&dir.path().join("state")).unwrap().unwrap();
+        let health = taken.read_health();
+        assert!(health.by_another && health.behind.is_empty(), "{health:?}");
+        drop(carried);
+        fs::write(&log, "{\"n\":9}\n{\"n\":9}\n").unwrap();
+        assert_eq!(backlog(), (0, None), "nothing is known of another log");
     }
 
     /// Lines that stay here prove nothing for themselves, and nothing against the others.
