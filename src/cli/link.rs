@@ -55,8 +55,9 @@ enum LinkAction {
     },
     /// Give up the mail that waits for a link
     ///
-    /// The mail is never sent. `NAME.warning` in sent/ says so. Mail that is being sent now is given up after the
-    /// try, unless the other side has it or may have it.
+    /// The mail is not sent any more. `NAME.warning` in sent/ says so, and whether it may have arrived because an
+    /// earlier try got no answer. Mail that is being sent now is given up after the try, unless the other side has
+    /// it or may have it.
     Drop {
         /// The name of the link
         name: String,

@@ -51,6 +51,9 @@ enum JournalLine {
         /// The failed tries with this one. Older builds did not write them.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failed: Option<FailedTries>,
+        /// True if a try has no answer. Older builds did not write it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        unanswered: bool,
     },
     /// A delivery to the engine.
     Taken {
@@ -60,7 +63,14 @@ enum JournalLine {
         given: Option<String>,
     },
     /// A refusal for good.
-    Refused { no: u64, at: i64, why: String },
+    Refused {
+        no: u64,
+        at: i64,
+        why: String,
+        /// True if a try has no answer, and the link gave the message up.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        unanswered: bool,
+    },
     /// The arrival of a fetched message in the store.
     Seen { id: String, at: i64 },
     /// An interruption of a fetch that may have lost mail.
@@ -195,7 +205,7 @@ impl Journal {
         let (no, message, to) = (self.next_no, message.to_owned(), to.to_owned());
         self.append_lines(vec![
             JournalLine::Spooled { no, message, to, at: now },
-            JournalLine::Refused { no, at: now, why: why.to_owned() },
+            JournalLine::Refused { no, at: now, why: why.to_owned(), unanswered: false },
         ])
     }
 
@@ -220,20 +230,29 @@ impl Journal {
         now: i64,
     ) -> io::Result<Vec<PathBuf>> {
         let is_over = |change: &EntryChange| {
-            matches!(change, EntryChange::Taken { .. } | EntryChange::Refused { .. })
+            !matches!(change, EntryChange::Later { .. } | EntryChange::Untried)
         };
         let over: Vec<u64> =
             changes.iter().filter(|(_, change)| is_over(change)).map(|(no, _)| *no).collect();
         let changed: Vec<u64> = changes.iter().map(|(no, _)| *no).collect();
+        let was_unanswered =
+            |no| self.entries.get(&no).is_some_and(|entry| entry.has_unanswered_try);
         let line = |(no, change)| match change {
             EntryChange::Taken { given } => JournalLine::Taken { no, at: now, given },
-            EntryChange::Refused { why } => JournalLine::Refused { no, at: now, why },
-            EntryChange::Later { why, until } => {
+            EntryChange::Refused { why } => {
+                JournalLine::Refused { no, at: now, why, unanswered: false }
+            }
+            EntryChange::GivenUp { why, is_unanswered } => {
+                let unanswered = is_unanswered || was_unanswered(no);
+                JournalLine::Refused { no, at: now, why, unanswered }
+            }
+            EntryChange::Later { why, until, is_unanswered } => {
                 let failed = self.entries.get(&no).and_then(|entry| match entry.stage {
                     DeliveryStage::Trying => Some(entry.add_failure(now)),
                     _ => entry.failed,
                 });
-                JournalLine::Later { no, until, why, failed }
+                let unanswered = is_unanswered || was_unanswered(no);
+                JournalLine::Later { no, until, why, failed, unanswered }
             }
             EntryChange::Untried => JournalLine::Untried { no, at: now },
         };
@@ -256,7 +275,10 @@ impl Journal {
     pub fn release_tried(&mut self, now: i64) {
         for no in self.list_tried_entries() {
             let waits = DeliveryStage::Waits { until: now, why: None };
-            self.update_entry(no, |entry| entry.stage = waits);
+            self.update_entry(no, |entry| {
+                entry.stage = waits;
+                entry.has_unanswered_try = true;
+            });
         }
     }
 
@@ -381,6 +403,7 @@ impl Journal {
                     tries: 0,
                     stage,
                     failed: None,
+                    has_unanswered_try: false,
                     given_id: None,
                     ended_at: None,
                 };
@@ -395,14 +418,17 @@ impl Journal {
                 entry.tries = entry.tries.saturating_sub(1);
                 entry.stage = DeliveryStage::Waits { until: at, why: None };
             }),
-            JournalLine::Later { no, until, why, failed } => self.update_entry(no, |entry| {
-                if entry.stage == DeliveryStage::Trying {
-                    entry.failed = failed.or_else(|| Some(entry.add_failure(until)));
-                } else {
-                    entry.failed = failed.or(entry.failed);
-                }
-                entry.stage = DeliveryStage::Waits { until, why: Some(why) };
-            }),
+            JournalLine::Later { no, until, why, failed, unanswered } => {
+                self.update_entry(no, |entry| {
+                    if entry.stage == DeliveryStage::Trying {
+                        entry.failed = failed.or_else(|| Some(entry.add_failure(until)));
+                    } else {
+                        entry.failed = failed.or(entry.failed);
+                    }
+                    entry.has_unanswered_try |= unanswered;
+                    entry.stage = DeliveryStage::Waits { until, why: Some(why) };
+                });
+            }
             JournalLine::Taken { no, at, given } => {
                 self.update_entry(no, |entry| {
                     entry.stage = DeliveryStage::Taken;
@@ -410,8 +436,9 @@ impl Journal {
                     entry.ended_at = Some(at);
                 });
             }
-            JournalLine::Refused { no, at, why } => {
+            JournalLine::Refused { no, at, why, unanswered } => {
                 self.update_entry(no, |entry| {
+                    entry.has_unanswered_try = unanswered;
                     entry.stage = DeliveryStage::Refused(why);
                     entry.ended_at = Some(at);
                 });
@@ -475,13 +502,14 @@ impl Journal {
         let mut lines = Vec::new();
         for (no, entry) in &self.entries {
             let (no, at) = (*no, entry.ended_at.unwrap_or(entry.since));
+            let unanswered = entry.has_unanswered_try;
             let (message, to) = (entry.message.clone(), entry.to.clone());
             lines.push(JournalLine::Spooled { no, message, to, at: entry.since });
             let is_untried = matches!(&entry.stage, DeliveryStage::Waits { why: None, .. });
             // The line of a later stage has them, and no other needs them.
             if entry.failed.is_some() && (is_untried || entry.stage == DeliveryStage::Trying) {
                 let (until, why, failed) = (at, String::new(), entry.failed);
-                lines.push(JournalLine::Later { no, until, why, failed });
+                lines.push(JournalLine::Later { no, until, why, failed, unanswered });
             }
             if entry.tries > 0 {
                 let tries = entry.tries.saturating_add(u32::from(is_untried));
@@ -494,13 +522,13 @@ impl Journal {
                 DeliveryStage::Waits { why: None, .. } | DeliveryStage::Trying => {}
                 DeliveryStage::Waits { until, why: Some(why) } => {
                     let (until, why, failed) = (*until, why.clone(), entry.failed);
-                    lines.push(JournalLine::Later { no, until, why, failed });
+                    lines.push(JournalLine::Later { no, until, why, failed, unanswered });
                 }
                 DeliveryStage::Taken => {
                     lines.push(JournalLine::Taken { no, at, given: entry.given_id.clone() });
                 }
                 DeliveryStage::Refused(why) => {
-                    lines.push(JournalLine::Refused { no, at, why: why.clone() });
+                    lines.push(JournalLine::Refused { no, at, why: why.clone(), unanswered });
                 }
             }
         }

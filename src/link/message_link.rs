@@ -221,26 +221,26 @@ impl MessageLink {
     /// Returns the system's error.
     pub fn retry_waiting(&self) -> io::Result<usize> {
         let why = "asked to be tried again".to_owned();
-        self.settle_waiting(&EntryChange::Later { why, until: now() })
+        self.settle_waiting(&EntryChange::Later { why, until: now(), is_unanswered: false })
     }
 
-    /// Refuses all waiting messages for good. Returns their number. A message that a carrier has is refused after its
-    /// try, unless the engine has it or may have it.
+    /// Gives up all waiting messages. Returns their number. A message that a carrier has is given up after its try,
+    /// unless the engine has it or may have it.
     ///
     /// # Errors
     /// Returns the system's error.
     pub fn drop_waiting(&self) -> io::Result<usize> {
-        self.settle_waiting(&EntryChange::Refused { why: GIVEN_UP.to_owned() })
+        self.settle_waiting(&delivery::give_up())
     }
 
-    /// Records a change of every waiting message that no carrier has. A refusal concerns those that a carrier has after
-    /// their try. Then ends the backoff and wakes the thread, so that the store moves what is finished.
+    /// Records a change of every waiting message that no carrier has. To give up concerns those that a carrier has, too,
+    /// after their try. Then ends the backoff and wakes the thread, so that the store moves what is finished.
     fn settle_waiting(&self, change: &EntryChange) -> io::Result<usize> {
         let (waiting, over) = {
             let mut journal = self.journal.lock();
             let open = journal.open_entries().filter(|(_, e)| e.stage != DeliveryStage::Trying);
             let changes: Vec<_> = open.map(|(no, _)| (no, change.clone())).collect();
-            if matches!(change, EntryChange::Refused { .. }) {
+            if matches!(change, EntryChange::GivenUp { .. }) {
                 journal.give_up_tried();
             }
             (changes.len(), journal.record_changes(changes, now())?)
@@ -494,6 +494,9 @@ pub(super) fn describe_fate(
     };
     match &entry.stage {
         DeliveryStage::Taken => DeliveryFate::Taken,
+        DeliveryStage::Refused(why) if entry.has_unanswered_try => DeliveryFate::Uncertain(
+            format!("{why}; {place} did not answer a try, so the message may have arrived"),
+        ),
         DeliveryStage::Refused(why) => DeliveryFate::Refused(format!("refused by {place}: {why}")),
         DeliveryStage::Trying => waits(None),
         DeliveryStage::Waits { why, .. } => waits(why.as_deref()),

@@ -1,6 +1,6 @@
 //! The proofs that a store has of the way of a message of mine to one recipient.
 
-use super::Location;
+use super::{DeliveryFate, Location};
 use crate::model::{DeliveryState, Timestamp};
 
 /// The line below the reason for which a recipient does not get a message.
@@ -28,7 +28,7 @@ pub struct Receipt {
     pub state: Option<DeliveryState>,
     /// The time of that state, as far as it is known.
     pub since: Option<Timestamp>,
-    /// The reason for which it waits or was refused.
+    /// The reason for which it waits, was refused or was given up.
     pub reason: Option<String>,
     /// The id of the record for this recipient, if the message has a record for each and this is another one.
     pub record_id: Option<String>,
@@ -40,6 +40,16 @@ impl Receipt {
     /// Returns the receipt of a state that is proven.
     pub fn of_state(state: DeliveryState, since: Option<Timestamp>) -> Self {
         Self { state: Some(state), since, ..Self::default() }
+    }
+
+    /// Returns the receipt of a message that a link carries.
+    pub fn of_fate(fate: DeliveryFate) -> Self {
+        match fate {
+            DeliveryFate::Waits(why) => Self::of_fault(DeliveryState::Waiting, why),
+            DeliveryFate::Taken => Self::of_state(DeliveryState::Delivered, None),
+            DeliveryFate::Refused(why) => Self::of_fault(DeliveryState::Refused, why),
+            DeliveryFate::Uncertain(why) => Self { reason: Some(why), ..Self::default() },
+        }
     }
 
     /// Returns the receipt of a message that waits or was refused.

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::StoreError;
+use super::{NOT_TRIED_AGAIN, StoreError};
 use crate::model::PublicKey;
 
 /// A store with mail for other machines, which also takes mail from there.
@@ -111,6 +111,24 @@ pub enum DeliveryFate {
     Taken,
     /// A message that the engine will never take, for this reason.
     Refused(String),
+    /// A message that was given up, for this reason, and that the engine may have.
+    Uncertain(String),
+}
+
+impl DeliveryFate {
+    /// Returns the sentences for people about a recipient to whom nothing is carried any more; `None` if it is carried,
+    /// or was.
+    pub fn describe_end(&self, to: &str) -> Option<String> {
+        match self {
+            Self::Waits(_) | Self::Taken => None,
+            Self::Refused(why) => Some(format!(
+                "{to} does not get it, because it was refused for good: {why}\n{NOT_TRIED_AGAIN}"
+            )),
+            Self::Uncertain(why) => {
+                Some(format!("{to} may have it or not: {why}\nit is not tried again\n"))
+            }
+        }
+    }
 }
 
 /// Mail that a link brought.

@@ -381,9 +381,12 @@ impl ReceiptLook<'_> {
                 JudgedState { state: DeliveryState::Waiting, since: None, reason: Some(reason) };
         }
         let is_proven = !receipt.is_tentative || one.is_signed && held.is_none();
-        if let Some(state) = receipt.state.filter(|_| is_proven) {
-            let since = receipt.since.map(|since| finish_second(since, one.entry.time()));
-            found = JudgedState { state, since, reason: receipt.reason };
+        match receipt.state.filter(|_| is_proven) {
+            Some(state) => {
+                let since = receipt.since.map(|since| finish_second(since, one.entry.time()));
+                found = JudgedState { state, since, reason: receipt.reason };
+            }
+            None => found.reason = found.reason.or(receipt.reason),
         }
         if self.is_taken_by_server(store, &entry) {
             found.raise(DeliveryState::Delivered, None);

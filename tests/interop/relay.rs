@@ -166,7 +166,8 @@ fn s402_refused_for_good_is_told() {
     let warning = || m.ok("cat sent/*/*.warning");
     soon("only what was refused is left", || !warning().contains("zed.agenttalk"));
     assert!(
-        warning().starts_with("nobody.agenttalk does not get it: refused by "),
+        warning()
+            .starts_with("nobody.agenttalk does not get it, because it was refused for good: "),
         "{}",
         warning()
     );

@@ -375,6 +375,36 @@ fn what_is_refused_for_good_stays_in_sent_and_says_so() {
     assert!(why.contains("other.example"), "{why}");
 }
 
+/// S1360: what is given up after a try without an answer is not called refused, since the provider may have it.
+#[test]
+fn s1360_what_is_given_up_after_a_lost_answer_may_have_arrived() {
+    for (fault, state) in
+        [(Fault::CutAfter, "stored"), (Fault::Says(429, "", r#"{"error": "full"}"#), "refused")]
+    {
+        let (provider, alice, _bob) = pair(Manner::Paper);
+        (0..50).for_each(|_| provider.fail("/route", fault.clone()));
+        alice.ok(&["send", &address("bob", &provider), "x"]);
+        {
+            let _carrying = alice.carry();
+            soon("a try fails", || {
+                alice.ok(&["sent", "--json"]).contains("tried ")
+                    && alice.links().iter().any(|link| link["state"] == "waiting")
+            });
+        }
+        alice.ok(&["link", "drop", provider.name]);
+        let told: Vec<Value> = serde_json::from_str(&alice.ok(&["sent", "--json"])).unwrap();
+        assert_eq!(told[0]["state"], state, "{told:?}");
+        let why = told[0]["reason"].as_str().unwrap();
+        let note = alice.days("sent").into_iter().find(|name| name.ends_with(".warning")).unwrap();
+        let note = alice.ok(&["cat", &format!("sent/{note}")]);
+        for text in [why, &note] {
+            assert!(text.contains("given up by msgfs link drop"), "{text}");
+            assert_eq!(text.contains("may have arrived"), state == "stored", "{text}");
+        }
+        assert_eq!(note.contains("refused"), state == "refused", "{note}");
+    }
+}
+
 #[test]
 fn a_key_that_is_refused_is_told_and_mended_by_registering_anew() {
     let (provider, alice, _bob) = pair(Manner::Paper);

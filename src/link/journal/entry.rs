@@ -25,6 +25,8 @@ pub struct JournalEntry {
     pub stage: DeliveryStage,
     /// Its failed tries, if there were any.
     pub failed: Option<FailedTries>,
+    /// True if the answer to a try is missing, so that the engine may have it.
+    pub has_unanswered_try: bool,
     /// The id that the engine gave it.
     pub given_id: Option<String>,
     /// The time at which it was taken or refused, in milliseconds since the epoch.
@@ -55,7 +57,7 @@ pub enum DeliveryStage {
     Trying,
     /// A delivery: the engine has the message.
     Taken,
-    /// A refusal for good, for this reason.
+    /// A refusal for good by the engine or here, for this reason.
     Refused(String),
 }
 
@@ -72,10 +74,19 @@ pub enum EntryChange {
         /// The reason.
         why: String,
     },
+    /// The link gives it up.
+    GivenUp {
+        /// The reason.
+        why: String,
+        /// True if the last try has no answer.
+        is_unanswered: bool,
+    },
     /// It may go no sooner than a moment.
     Later {
         /// The reason.
         why: String,
+        /// True if the last try has no answer.
+        is_unanswered: bool,
         /// That moment, in milliseconds since the epoch.
         until: i64,
     },

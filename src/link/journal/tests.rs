@@ -16,7 +16,7 @@ fn refused(why: &str) -> EntryChange {
 }
 
 fn later(why: &str, until: i64) -> EntryChange {
-    EntryChange::Later { why: why.to_owned(), until }
+    EntryChange::Later { why: why.to_owned(), until, is_unanswered: false }
 }
 
 fn spool(journal: &mut Journal, message: &str, to: &str, wire: &[u8], now: i64) -> io::Result<()> {
@@ -51,6 +51,37 @@ fn what_was_not_begun_counts_as_not_tried() {
         assert_eq!(journal.list_due_entries(9, 9), [1, 2]);
     }
     assert!(!journal.wire_path(0).exists() && journal.wire_path(2).exists());
+}
+
+/// A try without an answer is remembered, also after later tries, until the engine refuses the message.
+#[test]
+fn a_try_without_an_answer_is_remembered() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(dir.path(), 1).unwrap();
+    let lost = |until| EntryChange::Later { why: "reset".into(), until, is_unanswered: true };
+    let give_up = || EntryChange::GivenUp { why: "no".into(), is_unanswered: false };
+    for to in ["bob", "carol", "dan", "eve"] {
+        spool(&mut journal, "m", to, b"x", 1).unwrap();
+    }
+    for (first, second) in [(lost(2), later("down", 3)), (later("down", 2), later("down", 3))] {
+        let no = u64::from(first != lost(2));
+        journal.record_tries(vec![no]).unwrap();
+        journal.record_changes(vec![(no, first)], 2).unwrap();
+        journal.record_tries(vec![no]).unwrap();
+        journal.record_changes(vec![(no, second), (no, give_up())], 3).unwrap();
+    }
+    journal.record_tries(vec![2, 3]).unwrap();
+    journal.record_changes(vec![(2, lost(2)), (3, lost(2))], 2).unwrap();
+    journal.record_changes(vec![(2, refused("no"))], 3).unwrap();
+    let is_unanswered = |journal: &Journal| {
+        stages(journal).into_iter().map(|(_, e)| e.has_unanswered_try).collect::<Vec<_>>()
+    };
+    assert_eq!(is_unanswered(&journal), [true, false, false, true]);
+    let mut again = Journal::open(dir.path(), 4).unwrap();
+    assert_eq!(stages(&again), stages(&journal));
+    again.compact_file().unwrap();
+    let again = Journal::open(dir.path(), 4).unwrap();
+    assert_eq!(is_unanswered(&again), is_unanswered(&journal));
 }
 
 #[test]

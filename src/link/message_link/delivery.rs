@@ -120,7 +120,7 @@ impl MessageLink {
                 messages.iter().filter_map(|l| Some((l.no, find_tried_entry(&journal, l.no)?)));
             let change = |(n, (no, entry)): (usize, (u64, &JournalEntry))| {
                 let change = if is_killed && n == 0 {
-                    delay_entry(entry, KILLED, None, |_| now())
+                    delay_entry(entry, (KILLED, true), None, |_| now())
                 } else if journal.is_given_up(no) {
                     give_up()
                 } else {
@@ -149,21 +149,23 @@ fn find_tried_entry(journal: &Journal, no: u64) -> Option<&JournalEntry> {
 fn describe_lost_bytes(entry: &JournalEntry, wire: &Path) -> Option<EntryChange> {
     match fs::open_regular(wire) {
         Ok(_) => None,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Some(EntryChange::Refused {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Some(EntryChange::GivenUp {
             why: "its bytes are gone from the folder of the link; send it again".to_owned(),
+            is_unanswered: false,
         }),
         Err(e) => {
             // The pause grows with the age, since no try counts.
             let age = now().saturating_sub(entry.since).clamp(UNREADABLE.0, UNREADABLE.1);
             let why = format!("its bytes cannot be read here: {e}");
-            Some(EntryChange::Later { why, until: now().saturating_add(age) })
+            let until = now().saturating_add(age);
+            Some(EntryChange::Later { why, until, is_unanswered: false })
         }
     }
 }
 
 /// Returns the change of an entry that a person gave up.
-fn give_up() -> EntryChange {
-    EntryChange::Refused { why: GIVEN_UP.to_owned() }
+pub(super) fn give_up() -> EntryChange {
+    EntryChange::GivenUp { why: GIVEN_UP.to_owned(), is_unanswered: false }
 }
 
 /// Returns true if the engine does not have the message after this outcome of a try, and may take it later.
@@ -177,25 +179,32 @@ fn change_after(entry: &JournalEntry, outcome: &ExchangeOutcome) -> EntryChange 
         ExchangeOutcome::Done => EntryChange::Taken { given: None },
         ExchangeOutcome::Named { id } => EntryChange::Taken { given: Some(id.clone()) },
         ExchangeOutcome::Refused { why } => EntryChange::Refused { why: why.clone() },
-        ExchangeOutcome::Later { why, after } => delay_entry(entry, why, *after, |until| until),
+        ExchangeOutcome::Later { why, after } => {
+            delay_entry(entry, (why, false), *after, |until| until)
+        }
         // Only the link backs off, and the message goes as soon as the link does. If it fails again, the message itself
         // may be the cause.
         ExchangeOutcome::Away { why, .. } | ExchangeOutcome::Unknown { why } => {
             let is_set_aside = entry.tries >= SET_ASIDE;
-            delay_entry(entry, why, None, |until| if is_set_aside { until } else { now() })
+            let is_unanswered = matches!(outcome, ExchangeOutcome::Unknown { .. });
+            let choose = |until| if is_set_aside { until } else { now() };
+            delay_entry(entry, (why, is_unanswered), None, choose)
         }
     }
 }
 
-/// Returns the change of an entry that goes later. `choose` gets the time that its own backoff gives.
+/// Returns the change of an entry that goes later. Its try failed for a reason, and perhaps has no answer. `choose` gets
+/// the time that its own backoff gives.
 fn delay_entry(
     entry: &JournalEntry,
-    why: &str,
+    (why, is_unanswered): (&str, bool),
     after: Option<u64>,
     choose: impl FnOnce(i64) -> i64,
 ) -> EntryChange {
     match entry.next_try_time(now(), after.map(Duration::from_secs)) {
-        Some(until) => EntryChange::Later { why: why.to_owned(), until: choose(until) },
-        None => EntryChange::Refused { why: format!("not taken for a week: {why}") },
+        Some(until) => {
+            EntryChange::Later { why: why.to_owned(), until: choose(until), is_unanswered }
+        }
+        None => EntryChange::GivenUp { why: format!("not taken for a week: {why}"), is_unanswered },
     }
 }

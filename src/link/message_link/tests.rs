@@ -574,6 +574,44 @@ fn given_up_and_tried_again() {
     assert_eq!(bench.fake.0.lock().got, [b"two"]);
 }
 
+/// What is given up after a try without an answer may have arrived, whatever later tries said. What is given up before
+/// each try, or after tries that the engine did not take, has not.
+#[test]
+fn what_is_given_up_after_a_lost_answer_may_have_arrived() {
+    quiet(|| {
+        for (faults, may_have_arrived) in [
+            (vec![], false),
+            (vec![Fault::Away], false),
+            (vec![Fault::Later], false),
+            (vec![Fault::LoseAnswer], true),
+            (vec![Fault::DieAfter], true),
+            (vec![Fault::LoseAnswer, Fault::Away], true),
+        ] {
+            let bench = Bench::new();
+            let post = bench.post();
+            post.accept_parcel(&parcel("a", "bob", "one")).unwrap();
+            let mut schedule = RetrySchedule { next_fetch: i64::MAX, ..RetrySchedule::default() };
+            for fault in &faults {
+                bench.fake.0.lock().scripted = [Some(*fault)].into();
+                schedule.pause_all(0);
+                post.retry_waiting().unwrap();
+                post.run_turn(&mut schedule, &|| {}).unwrap();
+            }
+            assert_eq!(post.drop_waiting().unwrap(), 1, "{faults:?}");
+            for post in [post, bench.post()] {
+                let fate = post.find_fate("a", "bob").unwrap();
+                let (why, is_uncertain) = match &fate {
+                    DeliveryFate::Uncertain(why) => (why, true),
+                    DeliveryFate::Refused(why) => (why, false),
+                    _ => panic!("{faults:?} {fate:?}"),
+                };
+                assert_eq!(is_uncertain, may_have_arrived, "{faults:?}");
+                assert!(why.contains(GIVEN_UP), "{why}");
+            }
+        }
+    });
+}
+
 /// Accepts so many messages and runs turns until all went. Returns the number of turns.
 fn deliver_all(bench: &Bench, post: &MessageLink, count: usize) -> usize {
     for n in 0..count {

@@ -24,8 +24,7 @@ use crate::model::{Seed, sanitize_line};
 use crate::store::atomic_file::rename_new;
 use crate::store::engine::files::FileRow;
 use crate::store::{
-    DeliveryFate, DeliveryQueue, Durability, NOT_TRIED_AGAIN, Notebook, OutboundMail, Store as _,
-    StoreError, fs,
+    DeliveryFate, DeliveryQueue, Durability, Notebook, OutboundMail, Store as _, StoreError, fs,
 };
 
 /// The recipients that have a file of `outbox/`, by its path.
@@ -44,8 +43,8 @@ enum RecipientState {
     Undelivered,
     /// A recipient whom this link reaches; the link does not have it yet.
     Link(String),
-    /// A recipient to whom a link refused to carry it for good, with the reason.
-    Refused(String),
+    /// A recipient to whom no link carries it any more.
+    Ended(DeliveryFate),
     /// A recipient who cannot be reached from here, with the reason.
     Waiting(String),
 }
@@ -131,7 +130,7 @@ impl AgentAzall {
         let mut failed = None;
         for (to, way) in &waiting.recipients {
             let delivered = match way {
-                RecipientState::Refused(_) => continue,
+                RecipientState::Ended(_) => continue,
                 RecipientState::Delivered => {
                     // A process that ended may have put it there, and not have brought its name to disk.
                     self.mark_unsynced([inbox_of(&self.format.mailboxes.join(to), &place)]);
@@ -410,7 +409,9 @@ impl AgentAzall {
         };
         match (ways.delivery_fate(id, to), reached) {
             (Some(DeliveryFate::Taken), _) => RecipientState::Delivered,
-            (Some(DeliveryFate::Refused(why)), _) => RecipientState::Refused(why),
+            (Some(fate @ (DeliveryFate::Refused(_) | DeliveryFate::Uncertain(_))), _) => {
+                RecipientState::Ended(fate)
+            }
             (Some(DeliveryFate::Waits(why)), _) | (None, Err(why)) => RecipientState::Waiting(why),
             (None, Ok(Some(link))) => RecipientState::Link(link),
             (None, Ok(None)) => RecipientState::Waiting(
@@ -472,7 +473,7 @@ impl AgentAzall {
         let line = |(to, way): &(String, RecipientState)| {
             let why = match way {
                 RecipientState::Delivered => return None,
-                RecipientState::Refused(why) => return Some(render_refusal(to, why)),
+                RecipientState::Ended(fate) => return fate.describe_end(to),
                 RecipientState::Waiting(why) => why,
                 RecipientState::Undelivered | RecipientState::Link(_) => {
                     failure(to).map_or("it is being delivered", String::as_str)
@@ -491,7 +492,7 @@ impl AgentAzall {
         let waiting = self.read_waiting_letter(path)?;
         let (_, way) = waiting.recipients.into_iter().find(|(name, _)| name == to)?;
         match way {
-            RecipientState::Delivered | RecipientState::Refused(_) => None,
+            RecipientState::Delivered | RecipientState::Ended(_) => None,
             RecipientState::Waiting(why) => Some(why),
             RecipientState::Undelivered | RecipientState::Link(_) => {
                 let failed = self.format.delivery_failures.lock();
@@ -513,7 +514,7 @@ impl AgentAzall {
                 all.iter().partition(|(_, way)| *way == RecipientState::Delivered);
             let waits: Vec<_> = waits
                 .into_iter()
-                .filter(|(_, way)| !matches!(way, RecipientState::Refused(_)))
+                .filter(|(_, way)| !matches!(way, RecipientState::Ended(_)))
                 .collect();
             let names: Vec<&str> = has.iter().map(|(to, _)| to.as_str()).collect();
             let has = match names.join(", ") {
@@ -584,11 +585,6 @@ fn to_outbox_path(path: &str) -> String {
 /// Returns true if messages in this folder of a mailbox wait for delivery.
 fn is_waiting_folder(folder: &str) -> bool {
     format::parse_folder(folder).is_some_and(MailboxFolder::is_waiting)
-}
-
-/// Returns the sentences for people about a recipient who will not get it.
-pub(super) fn render_refusal(to: &str, why: &str) -> String {
-    format!("{to} does not get it: {why}\n{NOT_TRIED_AGAIN}")
 }
 
 fn check_target(target: &Path, bytes: &[u8]) -> RecipientState {

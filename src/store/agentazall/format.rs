@@ -210,7 +210,7 @@ impl AgentAzallFormat {
             && match parse_folder(table.folder(message.display_file)) {
                 Some(MailboxFolder::Outbox | MailboxFolder::Carrying) => true,
                 Some(MailboxFolder::Sent) => {
-                    one.to.split(", ").any(|to| files.find_link_refusal(&one.id, to).is_some())
+                    one.to.split(", ").any(|to| files.describe_link_end(&one.id, to).is_some())
                 }
                 _ => false,
             };

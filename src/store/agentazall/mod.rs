@@ -210,7 +210,7 @@ impl AgentAzall {
             (parsed.content.body_if_valid.take(), parsed.content.claim.take());
         let message = Message { id, attachments, ..self.build_message(parsed) };
         let note = match format::parse_folder(&file.folder) {
-            Some(MailboxFolder::Sent) => self.render_link_refusals(&message),
+            Some(MailboxFolder::Sent) => self.describe_link_ends(&message),
             Some(folder) if folder.is_waiting() => self.describe_waiting(&file.path()),
             _ => None,
         };

@@ -4,7 +4,7 @@ use super::layout::{LetterPath, MailboxFolder};
 use super::letter::MAX_FILE;
 use super::{AgentAzall, text};
 use crate::model::{DeliveryState, Timestamp};
-use crate::store::{DeliveryFate, Receipt, SentMessage, confined};
+use crate::store::{Receipt, SentMessage, confined};
 
 impl AgentAzall {
     /// Returns the states that can be proven for a letter to this recipient.
@@ -36,9 +36,7 @@ impl AgentAzall {
         }
         let fate = self.format.ways.get().and_then(|ways| ways.delivery_fate(one.id, one.to));
         match fate {
-            Some(DeliveryFate::Taken) => Receipt::of_state(DeliveryState::Delivered, None),
-            Some(DeliveryFate::Waits(why)) => Receipt::of_fault(DeliveryState::Waiting, why),
-            Some(DeliveryFate::Refused(why)) => Receipt::of_fault(DeliveryState::Refused, why),
+            Some(fate) => Receipt::of_fate(fate),
             None if place.folder.is_waiting() => {
                 self.explain_wait(&path, one.to).map_or_else(Receipt::default, |why| {
                     Receipt::of_fault(DeliveryState::Waiting, why)

@@ -4,11 +4,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::deliver::{is_same_but_status, render_refusal};
+use super::deliver::is_same_but_status;
 use super::layout::MailboxFolder;
 use super::{AgentAzall, date, names, new_files};
 use crate::model::{Message, Timestamp};
-use crate::store::{DeliveryFate, InboundMail, LinkRouter, RemoteMail, Store as _, StoreError};
+use crate::store::{InboundMail, LinkRouter, RemoteMail, Store as _, StoreError};
 
 impl RemoteMail for AgentAzall {
     fn description_path(&self) -> Option<PathBuf> {
@@ -80,20 +80,15 @@ impl AgentAzall {
         self.format.ways.get().is_some_and(|ways| ways.can_reach(link, address))
     }
 
-    /// Returns the reason why a link will never hand a message to a recipient.
-    pub(super) fn find_link_refusal(&self, id: &str, to: &str) -> Option<String> {
-        match self.format.ways.get()?.delivery_fate(id, to)? {
-            DeliveryFate::Refused(why) => Some(why),
-            DeliveryFate::Waits(_) | DeliveryFate::Taken => None,
-        }
+    /// Returns the sentences about a recipient to whom no link carries a message any more.
+    pub(super) fn describe_link_end(&self, id: &str, to: &str) -> Option<String> {
+        self.format.ways.get()?.delivery_fate(id, to)?.describe_end(to)
     }
 
-    /// Returns the recipients who will never get a message, with reasons, a line each; `None` if there are none.
-    pub(super) fn render_link_refusals(&self, message: &Message) -> Option<String> {
+    /// Returns the sentences about all such recipients of a message; `None` if there are none.
+    pub(super) fn describe_link_ends(&self, message: &Message) -> Option<String> {
         let all = message.to.iter().chain(&message.cc);
-        let line =
-            |to: &String| Some(render_refusal(to, &self.find_link_refusal(&message.id, to)?));
-        let lines: String = all.filter_map(line).collect();
+        let lines: String = all.filter_map(|to| self.describe_link_end(&message.id, to)).collect();
         Some(lines).filter(|lines| !lines.is_empty())
     }
 }

@@ -66,14 +66,8 @@ impl AmpStore {
         let fate = || self.format.ways.get().and_then(|ways| ways.delivery_fate(&id, one.to));
         // The id that a provider gave it lies in the file when the link has forgotten the message.
         let is_taken = stored.id == id && stored.relayed_id.is_some();
-        let proof = here.or_else(|| match fate() {
-            Some(DeliveryFate::Waits(why)) => Some(Receipt::of_fault(DeliveryState::Waiting, why)),
-            Some(DeliveryFate::Refused(why)) => {
-                Some(Receipt::of_fault(DeliveryState::Refused, why))
-            }
-            Some(DeliveryFate::Taken) => Some(Receipt::of_state(DeliveryState::Delivered, None)),
-            None => is_taken.then(|| Receipt::of_state(DeliveryState::Delivered, None)),
-        });
+        let taken = || is_taken.then_some(DeliveryFate::Taken);
+        let proof = here.or_else(|| fate().or_else(taken).map(Receipt::of_fate));
         Receipt { record_id, ..proof.unwrap_or_default() }
     }
 }

@@ -15,8 +15,8 @@ use crate::store::atomic_file::FileSlot;
 use crate::store::engine::files::{self, FileTable, StoreFile};
 use crate::store::fs::Stamp;
 use crate::store::{
-    DeliveryFate, DeliveryQueue, InboundMail, LinkRouter, MessageAppender as _, NOT_TRIED_AGAIN,
-    OutboundMail, PreparedRecord, RemoteMail, Store, StoreError, confined, fs,
+    DeliveryFate, DeliveryQueue, InboundMail, LinkRouter, MessageAppender as _, OutboundMail,
+    PreparedRecord, RemoteMail, Store, StoreError, confined, fs,
 };
 
 /// The folder for mail whose sender has no address.
@@ -244,13 +244,10 @@ impl AmpStore {
             return None;
         }
         let line = |(id, to): &(String, String)| match ways.delivery_fate(id, to)? {
-            DeliveryFate::Taken => None,
             DeliveryFate::Waits(why) => {
                 Some(format!("waits for {to} and is tried again by itself: {why}\n"))
             }
-            DeliveryFate::Refused(why) => Some(format!(
-                "{to} does not get it, because it was refused for good: {why}\n{NOT_TRIED_AGAIN}"
-            )),
+            fate => fate.describe_end(to),
         };
         let lines: String = list_multicast_members(stored, facts).iter().filter_map(line).collect();
         Some(lines).filter(|lines| !lines.is_empty())
@@ -365,10 +362,7 @@ fn list_multicast_members(stored: &AmpMessage<'_>, facts: &AmpFacts) -> Vec<(Str
 /// Returns true if a link has a note about one of these messages.
 fn has_relay_note(ways: &dyn LinkRouter, all: &[(String, String)]) -> bool {
     let says = |(id, to): &(String, String)| {
-        matches!(
-            ways.delivery_fate(id, to),
-            Some(DeliveryFate::Waits(_) | DeliveryFate::Refused(_))
-        )
+        ways.delivery_fate(id, to).is_some_and(|fate| fate != DeliveryFate::Taken)
     };
     all.iter().any(says)
 }
