@@ -24,7 +24,8 @@ const NO_ANSWER: u8 = 3;
 /// Prints only the text of the answer, and marks it as read. With several recipients it ends with the
 /// first answer, or with --all when each of them has answered. Exit code 3 means that an answer is
 /// missing when the time is over: the message stays sent, and the command prints how to wait on. With
-/// exit code 1 nothing is sent, unless the reason says otherwise.
+/// exit code 1 nothing is sent, unless the reason says otherwise. If nobody is left who could answer, because the
+/// message was refused for good, it ends at once with exit code 3 and the reason.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  msgfs ask bob 'which port does the server use?'\n  \
     msgfs ask bob,carol --all --timeout 1h 'is Tuesday at ten fine?'\n  \
@@ -112,7 +113,8 @@ fn wait_for_answers(global: &GlobalOptions, args: &Args, key: &str) -> Result<()
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         // Answers that came together are printed one after the other.
-        let is_complete = args.all && !printed.is_empty() && last.missing.is_empty();
+        let is_complete =
+            args.all && !printed.is_empty() && last.missing.is_empty() && last.refused.is_empty();
         let within = if is_complete { Duration::ZERO } else { left };
         let mut out = BodyWriter { unmarked: &unmarked, ..BodyWriter::default() };
         let query = AskQuery { key, printed: &printed };
@@ -144,6 +146,7 @@ fn wait_for_answers(global: &GlobalOptions, args: &Args, key: &str) -> Result<()
                 }
                 output::print_notice(&format!("answered by {from}"));
             }
+            None if last.is_hopeless() => return Err(describe_refused(&last)),
             None if is_complete => return Ok(()),
             None if left.is_zero() && (!last.paths.is_empty() || stored_by <= Instant::now()) => {
                 return Err(describe_missing(args, &last, false));
@@ -190,6 +193,13 @@ fn describe_missing(args: &Args, last: &AskProgress, is_gone: bool) -> Failure {
     let names = missing.join(", ");
     let why = format!("no answer from {names} yet; the message stays sent; {wait_on}");
     Failure::Code(NO_ANSWER, why)
+}
+
+/// Returns the failure that names those who can never answer, since they do not get the message.
+fn describe_refused(last: &AskProgress) -> Failure {
+    let refused = last.refused.iter().map(|(to, why)| format!("{to} does not get it: {why}"));
+    let refused = refused.collect::<Vec<_>>().join("; ");
+    Failure::Code(NO_ANSWER, format!("the message is sent, but no answer can come: {refused}"))
 }
 
 /// A writer that prints the body of a message and drops its header.

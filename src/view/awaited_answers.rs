@@ -5,14 +5,18 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::answered::{Answer, Question, list_answers};
+use super::answered::{Answer, Question};
 use super::file::{FileContent, OpenFile, OpenRequest, ReadToEndMark};
+use super::receipts::find_refusals;
 use super::wait::{Awaited, refuse_stranger, wait_until};
 use super::{Error, Tree};
 use crate::index::MsgIx;
-use crate::model::Timestamp;
 use crate::model::locks::Mutex;
+use crate::model::{Timestamp, sanitize_line};
 use crate::outbox::IDEMPOTENCY_WINDOW_MS;
+
+/// The longest time between two looks at what links say of a question.
+const ROUND: Duration = Duration::from_secs(10);
 
 /// Opens a `.answer`.
 pub(super) fn open_answer(tree: &Tree, ix: MsgIx, how: &OpenRequest) -> Result<OpenFile, Error> {
@@ -95,11 +99,21 @@ pub struct AskProgress {
     pub printed: Option<(u64, String)>,
     /// The recipients who have not answered.
     pub missing: Vec<String>,
+    /// The recipients who have not answered and never get the question, with the reasons.
+    pub refused: Vec<(String, String)>,
     /// The paths of `.answer` beside the messages.
     pub paths: Vec<String>,
 }
 
-/// Writes the next answer to a question to `out`, and marks it read once it is written. Waits for it.
+impl AskProgress {
+    /// Returns true if answers are missing, and nobody is left who could give one.
+    pub fn is_hopeless(&self) -> bool {
+        self.missing.is_empty() && !self.refused.is_empty()
+    }
+}
+
+/// Writes the next answer to a question to `out`, and marks it read once it is written. Waits for it as long as somebody
+/// is left who could answer.
 ///
 /// # Errors
 /// If answers cannot be known, or the answer cannot be written. It is then not marked.
@@ -111,7 +125,9 @@ pub fn copy_next_answer(
 ) -> Result<AskProgress, Error> {
     let mut claimed = None;
     let look = || {
-        for answer in list_unprinted(tree, query)? {
+        let unprinted = list_unprinted(tree, query)?;
+        let has_answer = !unprinted.is_empty();
+        for answer in unprinted {
             // One that somebody else has read is printed too.
             if tree.views.wait.try_claim(tree, answer.ix, false)
                 && let Some(bytes) = render_claimed(tree, answer.ix)?
@@ -120,7 +136,9 @@ pub fn copy_next_answer(
                 break;
             }
         }
-        Ok::<bool, Error>(claimed.is_some())
+        let is_over =
+            claimed.is_some() || !has_answer && describe_progress(tree, query)?.is_hopeless();
+        Ok::<bool, Error>(is_over)
     };
     wait_until(tree, timeout, look, || None)?;
     let mut progress = describe_progress(tree, query)?;
@@ -136,12 +154,24 @@ pub fn copy_next_answer(
     Ok(progress)
 }
 
-/// Waits until there is an answer that was not printed. Returns false if there is none in time.
+/// Waits until there is an answer that was not printed, or nobody is left who could answer. Returns false if neither comes
+/// in time.
 ///
 /// # Errors
 /// If answers cannot be known.
 pub fn wait_for_answer(tree: &Tree, query: AskQuery<'_>, timeout: Duration) -> Result<bool, Error> {
-    wait_until(tree, timeout, || Ok(!list_unprinted(tree, query)?.is_empty()), || None)
+    let is_over = || {
+        let has_answer = !list_unprinted(tree, query)?.is_empty();
+        Ok::<bool, Error>(has_answer || describe_progress(tree, query)?.is_hopeless())
+    };
+    let deadline = Instant::now() + timeout;
+    loop {
+        // A link that refuses the question may change nothing in the index.
+        let left = deadline.saturating_duration_since(Instant::now());
+        if wait_until(tree, left.min(ROUND), is_over, || None)? || left <= ROUND {
+            return is_over();
+        }
+    }
 }
 
 /// Returns the messages of a question that their stores have.
@@ -176,8 +206,13 @@ fn list_unprinted(tree: &Tree, query: AskQuery<'_>) -> Result<Vec<Answer>, Error
 fn describe_progress(tree: &Tree, query: AskQuery<'_>) -> Result<AskProgress, Error> {
     let mut progress = AskProgress::default();
     for question in find_questions(tree, query.key)? {
-        let answers = list_answers(tree, question.ix)?;
-        progress.missing.extend(question.list_missing(tree, &answers));
+        let mut refusals = find_refusals(tree, question.ix);
+        for to in question.list_missing(tree, &question.list_answers(tree)?) {
+            match refusals.remove(sanitize_line(&to).as_ref()) {
+                Some(why) => progress.refused.push((to, why)),
+                None => progress.missing.push(to),
+            }
+        }
         let day = {
             let tables = tree.index.read();
             tables.messages.name_time(tables.messages.entry(question.ix)).day()

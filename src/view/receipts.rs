@@ -13,7 +13,7 @@ use super::{Tree, names};
 use crate::index::{IndexEntry, IndexTables, MsgIx};
 use crate::model::short_id::short_id;
 use crate::model::{DeliveryState, SignatureState, Timestamp, plain_id, sanitize_line};
-use crate::outbox::IDEMPOTENCY_WINDOW_MS;
+use crate::outbox::{IDEMPOTENCY_WINDOW_MS, PendingMessage};
 use crate::store::{Receipt, SentMessage, Store};
 
 /// The number of newest lines that `sent.txt` has.
@@ -114,14 +114,7 @@ pub(super) fn collect_receipts(tree: &Tree, selection: &SentSelection) -> Vec<Se
     tree.settle_pending_messages();
     let held = tree.pending.held_messages();
     let entries = select_entries(tree, selection);
-    let mut look = ReceiptLook {
-        tree,
-        held: tree.pending.held_reasons(&held),
-        may_wait_for_link: tree.pending.may_wait_for_link(),
-        taken: find_taken_ranges(tree),
-        rung: None,
-    };
-    let mut all = look.collect_all(&entries);
+    let mut all = ReceiptLook::new(tree, &held).collect_all(&entries);
     let known: BTreeSet<(String, Option<String>)> =
         all.iter().map(|one| (one.message_id.clone(), one.recipient.clone())).collect();
     let waiting = tree.pending.list_unappended(&held);
@@ -135,6 +128,14 @@ pub(super) fn collect_receipts(tree: &Tree, selection: &SentSelection) -> Vec<Se
         all.truncate(LINES);
     }
     all
+}
+
+/// Returns the recipients who never get a message of mine, as far as that is proven now, with the reasons.
+pub(super) fn find_refusals(tree: &Tree, ix: MsgIx) -> HashMap<String, String> {
+    let entry = read_entry(&tree.index.read(), ix);
+    let receipts = ReceiptLook::new(tree, &tree.pending.held_messages()).collect_all(&[entry]);
+    let refused = receipts.into_iter().filter(|one| one.state == DeliveryState::Refused);
+    refused.filter_map(|one| Some((one.recipient?, one.reason.unwrap_or_default()))).collect()
 }
 
 /// Returns the ranges of my logs that servers have taken, by the number of the store.
@@ -302,7 +303,13 @@ fn is_selected(selection: &SentSelection, one: &SentReceipt) -> bool {
     }
 }
 
-impl ReceiptLook<'_> {
+impl<'a> ReceiptLook<'a> {
+    fn new(tree: &'a Tree, held: &[PendingMessage]) -> Self {
+        let (held, taken) = (tree.pending.held_reasons(held), find_taken_ranges(tree));
+        let may_wait_for_link = tree.pending.may_wait_for_link();
+        Self { tree, held, may_wait_for_link, taken, rung: None }
+    }
+
     fn collect_all(&mut self, entries: &[SentEntry]) -> Vec<SentReceipt> {
         let mut by_store: BTreeMap<usize, Vec<&SentEntry>> = BTreeMap::new();
         for one in entries {

@@ -405,6 +405,43 @@ fn s1360_what_is_given_up_after_a_lost_answer_may_have_arrived() {
     }
 }
 
+/// S1361: a question that the provider refuses ends at once, with its reason. One that somebody else can answer goes on.
+#[test]
+fn s1361_a_question_that_was_refused_is_not_waited_for() {
+    let (provider, alice, bob) = pair(Manner::Paper);
+    let (nobody, to) = (address("nobody", &provider), address("bob", &provider));
+    let _carrying = alice.carry();
+    soon("it carries", || alice.links().iter().any(|link| link["state"] == "connected"));
+    let begin = Instant::now();
+    let ask = |to: &str, timeout: &str, more: &[&str]| {
+        let args = [&["ask", to, "--timeout", timeout], more, &["which port?"]].concat();
+        let out = alice.run(&args);
+        assert_eq!(out.status.code(), Some(3), "{out:?}");
+        String::from_utf8(out.stderr).unwrap()
+    };
+    let why = ask(&nobody, "10m", &[]);
+    assert!(why.contains("the message is sent, but no answer can come"), "{why}");
+    assert!(why.contains("404 not_found") && why.contains(&nobody), "{why}");
+    assert!(begin.elapsed() < PATIENCE, "it waited");
+    let why = ask(&format!("{nobody},{to}"), "4s", &[]);
+    assert!(why.contains(&format!("no answer from {to} yet")), "{why}");
+    // Who has answered is not waited for either.
+    let _bob = bob.carry();
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| ask(&format!("{nobody},{to}"), "10m", &["--all"]));
+        soon("bob has both", || bob.ls("inbox").len() == 2);
+        for name in bob.ls("inbox") {
+            let reply = format!("inbox/{}.reply", name.trim_end_matches(".txt"));
+            let mut write = bob.command(&["write", &reply]);
+            let mut write = write.stdin(Stdio::piped()).spawn().unwrap();
+            std::io::Write::write_all(&mut write.stdin.take().unwrap(), b"port 80\n").unwrap();
+            assert!(write.wait().unwrap().success());
+        }
+        let why = asking.join().unwrap();
+        assert!(why.contains("no answer can come") && why.contains(&nobody), "{why}");
+    });
+}
+
 #[test]
 fn a_key_that_is_refused_is_told_and_mended_by_registering_anew() {
     let (provider, alice, _bob) = pair(Manner::Paper);

@@ -75,17 +75,23 @@ impl From<WireEntry> for FolderEntry {
 
 /// An [`AskProgress`] in transit.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct WireAsk(Option<(u64, String)>, Vec<String>, Vec<String>);
+pub(super) struct WireAsk(
+    Option<(u64, String)>,
+    Vec<String>,
+    Vec<String>,
+    // Older builds did not tell who was refused.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")] Vec<(String, String)>,
+);
 
 impl From<AskProgress> for WireAsk {
-    fn from(AskProgress { printed, missing, paths }: AskProgress) -> Self {
-        Self(printed, missing, paths)
+    fn from(AskProgress { printed, missing, paths, refused }: AskProgress) -> Self {
+        Self(printed, missing, paths, refused)
     }
 }
 
 impl From<WireAsk> for AskProgress {
-    fn from(WireAsk(printed, missing, paths): WireAsk) -> Self {
-        Self { printed, missing, paths }
+    fn from(WireAsk(printed, missing, paths, refused): WireAsk) -> Self {
+        Self { printed, missing, paths, refused }
     }
 }
 
