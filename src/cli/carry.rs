@@ -84,7 +84,7 @@ fn carry_all_links(global: &GlobalOptions, before: Option<RawFd>) -> Result<(), 
     for warning in mailbox.warnings() {
         output::print_notice(&format!("warning: {}", sanitize_text(&warning)));
     }
-    let boards = mailbox.links().boards().read().clone();
+    let boards = mailbox.links().list_open_boards();
     // The links of a missing store may come with it.
     if boards.is_empty() && !mailbox.has_missing_store() {
         mailbox.close();

@@ -179,18 +179,20 @@ fn list_shared_links(context: &CommandContext) -> Result<Vec<LinkStatusRow>, Fai
         let (name, store) = (link.name, link.store);
         // One of the names of this machine carries for all of them.
         let is_carried = config::find_lock_holder(&folder).is_some();
-        let is_left_out = !is_carried && !stores.contains(&store);
-        if is_left_out {
+        let is_storeless = !is_carried && !stores.contains(&store);
+        if link.off {
+            health.state = LinkState::Stopped { why: link::SWITCHED_OFF.to_owned() };
+        } else if is_storeless {
             // The state that an earlier process saved is out of date.
             let stores: Vec<&str> = stores.iter().map(String::as_str).collect();
             let why = describe_missing_store(&store, &stores);
             health = LinkHealth { state: LinkState::Stopped { why }, ..not_opened() };
         }
-        let folder = PathBuf::new();
+        let (folder, is_left_out) = (PathBuf::new(), link.off || is_storeless);
         LinkStatusRow { name, store, health, folder, is_carried, is_left_out }
     };
-    let links = context.config.links.iter().filter(|link| !link.off);
-    Ok(links.filter_map(link::LinkConfig::to_nats).map(shown).collect())
+    let links = context.config.links.iter().filter_map(link::LinkConfig::to_nats);
+    Ok(links.map(shown).collect())
 }
 
 /// Makes the streams of a link.

@@ -185,6 +185,19 @@ impl HealthBoard {
         }
     }
 
+    /// Returns the board of a link that is not opened, for this reason. The counts are those that an earlier process
+    /// saved. The copy stays as it is until [`HealthBoard::save_now`].
+    pub fn new_stopped(name: &str, folder: &Path, engine: &str, why: &str) -> Self {
+        let board = Self::new(name, folder, engine);
+        let before = read_saved_health(folder).unwrap_or_default();
+        let why = sanitize_line(why).into_owned();
+        board.update_counts(|health| {
+            (health.waiting, health.refused) = (before.waiting, before.refused);
+            health.state = LinkState::Stopped { why };
+        });
+        board
+    }
+
     /// Returns the board of a link that carries the logs of a store.
     #[must_use]
     pub fn with_store(self, store: &str) -> Self {

@@ -3,18 +3,22 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::board::{self, HealthBoard};
+use super::board::HealthBoard;
 use super::carrier::CarrierProgram;
 use super::engine::{EngineSettings, LinkEngine};
 use super::lifecycle::{Link, LinkCallbacks, LinkEvent, RescanCallback};
 use super::logs::{self, LogLink};
 use super::marks::MarkLogProvider;
 use super::message_link::MessageLink;
-use super::read_only::{ReadOnlyLink, ReadOnlyRoutes};
-use super::spec::{LinkConfig, LinkKind, LinkSettings, MailSettings};
+use super::read_only::{ReadOnlyLink, ReadOnlyRoutes, StoppedLink};
+use super::spec::{LinkConfig, LinkKind, LinkSettings, MailSettings, shared_links_folder};
 use crate::model::locks::{Mutex, RwLock};
 use crate::model::sanitize_line;
 use crate::store::{self, DeliveryFate, InboundMail, LinkRouter, OutboundMail, Store};
+
+/// The reason for which a link is stopped that the configuration switches off.
+pub const SWITCHED_OFF: &str =
+    "it is switched off in the configuration; what it has to carry waits";
 
 /// The open links of a mount. They carry once they are [started](LinkSet::start).
 #[derive(Debug, Default)]
@@ -52,6 +56,18 @@ pub struct LinkSetOptions<'a> {
     pub state: &'a Path,
     /// The process that carries.
     pub carrier: CarrierProgram,
+    /// For a process that only reads: the check whether another one carries.
+    pub carry_check: CarryCheck,
+}
+
+/// A check whether a process acts for me now. One that acts for long carries.
+#[derive(Clone)]
+pub struct CarryCheck(pub Arc<dyn Fn() -> bool + Send + Sync>);
+
+impl std::fmt::Debug for CarryCheck {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("CarryCheck")
+    }
 }
 
 /// The links that carry the lines of one store.
@@ -60,7 +76,10 @@ struct LogLinkRoutes(Vec<Arc<LogLink>>);
 
 /// The links that carry whole messages of one store.
 #[derive(Debug)]
-struct MessageLinkRoutes(Vec<Arc<MessageLink>>);
+struct MessageLinkRoutes {
+    open: Vec<Arc<MessageLink>>,
+    stopped: Vec<StoppedLink>,
+}
 
 impl LinkSet {
     /// Opens the configured links and gives them to the stores. A link that cannot be opened does not stop the others;
@@ -104,7 +123,8 @@ impl LinkSet {
         started.map_or(Ok(()), |callbacks| self.start_behind(before, &callbacks))
     }
 
-    /// Opens the links that carry whole messages of a store.
+    /// Opens the links that carry whole messages of a store. Those that are switched off or cannot be opened are shown as
+    /// stopped.
     fn open_message_links(
         &self,
         wanted: &LinkSetOptions<'_>,
@@ -112,31 +132,19 @@ impl LinkSet {
         warnings: &mut Vec<String>,
     ) {
         let Some(store) = wanted.stores.get(number) else { return };
-        let mut of_store = Vec::new();
-        for (name, settings) in engine_settings(store.as_ref(), wanted.specs, wanted.self_described)
-        {
-            match open_message_link(wanted, store, &name, settings) {
-                Ok(post) => of_store.push(Arc::new(post)),
-                Err(why) => {
-                    // The health that an earlier mount saved is out of date.
-                    let folder = link_state_folder(wanted, store.as_ref(), &name);
-                    if let Some(before) = board::read_saved_health(&folder) {
-                        let board = HealthBoard::new(&name, &folder, &before.engine);
-                        let counts = (before.waiting, before.refused);
-                        board.update_health(|health| (health.waiting, health.refused) = counts);
-                        board.report_stopped(&format!("it is left out: {why}"));
-                    }
-                    warnings.push(format!(
-                        "the link {name} of the store {} is left out: {why}",
-                        store.name()
-                    ));
-                }
-            }
+        let open =
+            |name: &str, settings| open_message_link(wanted, store, name, settings).map(Arc::new);
+        let (open, stopped) = open_each_link(wanted, store.as_ref(), warnings, open);
+        self.add_links(number, open.clone());
+        for link in &stopped {
+            // The health that an earlier mount saved is out of date.
+            link.board().save_now();
+            self.boards.write().push(Arc::clone(link.board()));
         }
-        if let Some(remote) = store.facets().remote.filter(|_| !of_store.is_empty()) {
-            remote.set_router(Arc::new(MessageLinkRoutes(of_store.clone())));
+        let is_linked = !open.is_empty() || !stopped.is_empty();
+        if let Some(remote) = store.facets().remote.filter(|_| is_linked) {
+            remote.set_router(Arc::new(MessageLinkRoutes { open, stopped }));
         }
-        self.add_links(number, of_store);
     }
 
     fn add_links<L: Link + 'static>(&self, number: usize, links: Vec<Arc<L>>) {
@@ -155,12 +163,30 @@ impl LinkSet {
         let Some(store) = wanted.stores.get(number) else { return };
         self.add_taken_logs(wanted, number);
         let mut of_store = Vec::new();
+        let stop = |spec: &LinkConfig, why: &str| {
+            let Some(nats) = spec.to_nats() else { return };
+            let folder = shared_links_folder(wanted.state.parent().unwrap_or(wanted.state));
+            let (folder, place) = (folder.join(&nats.name), nats.describe_place());
+            // Another name of this user may carry for the link, so the copy stays as it is.
+            let board = HealthBoard::new_stopped(&nats.name, &folder, &place, why);
+            self.boards.write().push(Arc::new(board));
+        };
+        let of_this = |spec: &&LinkConfig| spec.store == store.name();
+        wanted
+            .specs
+            .iter()
+            .filter(of_this)
+            .filter(|spec| spec.off)
+            .for_each(|spec| stop(spec, SWITCHED_OFF));
         for spec in log_links_of(wanted.specs, store.name()) {
             match LogLink::open(wanted, spec) {
                 // The configuration means another store of the same name.
                 Ok((of, _)) if of != number => {}
                 Ok((_, logs)) => of_store.push(Arc::new(logs)),
-                Err(why) => warnings.push(describe_left_out(spec, &why)),
+                Err(why) => {
+                    warnings.push(describe_left_out(spec, &why));
+                    stop(spec, &format!("it is left out: {why}"));
+                }
             }
         }
         if let Some(remote) = store.facets().remote.filter(|_| !of_store.is_empty()) {
@@ -186,15 +212,16 @@ impl LinkSet {
         let boards = log_links_of(wanted.specs, store.name())
             .filter_map(|spec| logs::open_read_only_board(wanted, spec, store));
         self.boards.write().extend(boards.map(Arc::new));
-        let settings = engine_settings(store, wanted.specs, wanted.self_described);
-        let look = |(name, settings): (String, EngineSettings)| {
-            let folder = link_state_folder(wanted, store, &name);
-            Some(ReadOnlyLink::new(name, &folder, open_engine(&settings).ok()?))
+        let open = |name: &str, settings| {
+            let folder = link_state_folder(wanted, store, name);
+            Ok(ReadOnlyLink::new(name.to_owned(), &folder, open_engine(&settings)?))
         };
-        let looks: Vec<ReadOnlyLink> = settings.into_iter().filter_map(look).collect();
+        let (open, stopped) = open_each_link(wanted, store, &mut Vec::new(), open);
         // A link of logs has no journal, but its store must know that something takes its lines.
-        if !looks.is_empty() || log_links_of(wanted.specs, store.name()).next().is_some() {
-            remote.set_router(Arc::new(ReadOnlyRoutes(looks)));
+        let has_log_link = log_links_of(wanted.specs, store.name()).next().is_some();
+        if !open.is_empty() || !stopped.is_empty() || has_log_link {
+            let carry_check = wanted.carry_check.clone();
+            remote.set_router(Arc::new(ReadOnlyRoutes { open, stopped, carry_check }));
         }
     }
 
@@ -244,7 +271,12 @@ impl LinkSet {
         }
     }
 
-    /// Returns the boards of all links.
+    /// Returns the boards of the links that are open.
+    pub fn list_open_boards(&self) -> Vec<Arc<HealthBoard>> {
+        self.list_links().iter().map(|(_, link)| Arc::clone(link.board())).collect()
+    }
+
+    /// Returns the boards of all links, also of stopped ones.
     pub fn boards(&self) -> &HealthBoards {
         &self.boards
     }
@@ -301,17 +333,29 @@ impl Drop for LinkSet {
     }
 }
 
-/// Returns the settings of the links of a store, with their names.
-#[cfg_attr(not(feature = "http"), allow(unused_variables))] // Then there are none.
+/// The settings of links, with their names.
+type NamedSettings = Vec<(String, EngineSettings)>;
+
+/// Returns the settings of the links of a store that are not switched off, with their names.
 pub fn engine_settings(
     store: &dyn Store,
     specs: &[LinkConfig],
     by_their_own: &[String],
-) -> Vec<(String, EngineSettings)> {
+) -> NamedSettings {
+    find_engine_settings(store, specs, by_their_own).0
+}
+
+/// Returns the settings of the links of a store, with their names: of those that are on, and of those that are off.
+#[cfg_attr(not(feature = "http"), allow(unused_variables))] // Then there are none.
+fn find_engine_settings(
+    store: &dyn Store,
+    specs: &[LinkConfig],
+    by_their_own: &[String],
+) -> (NamedSettings, NamedSettings) {
     let described = store.facets().remote.and_then(store::RemoteMail::description_path);
-    let Some(file) = described else { return Vec::new() };
+    let Some(file) = described else { return Default::default() };
     let is_wanted = by_their_own.iter().any(|name| name == store.name());
-    let mut found: Vec<(String, EngineSettings)> = match store.kind() {
+    let mut found: NamedSettings = match store.kind() {
         #[cfg(any(feature = "http", feature = "ftp", feature = "mail"))]
         store::Kind::AgentAzall if is_wanted => super::agentazall::find_links(&file, store.me()),
         #[cfg(feature = "http")]
@@ -322,7 +366,6 @@ pub fn engine_settings(
         let mut specs = specs.iter().filter(|spec| spec.store == store.name());
         specs.find(|spec| spec.kind().as_str() == kind)
     };
-    found.retain(|(_, settings)| said(&settings.kind).is_none_or(|spec| !spec.off));
     for (_, settings) in &mut found {
         let spec = said(&settings.kind);
         settings.insecure |= spec.is_some_and(|spec| spec.insecure);
@@ -331,7 +374,37 @@ pub fn engine_settings(
         });
         settings.ca = spec.and_then(|spec| spec.ca.clone()).or(settings.ca.take());
     }
-    found
+    found.into_iter().partition(|(_, settings)| said(&settings.kind).is_none_or(|spec| !spec.off))
+}
+
+/// Opens the links that carry whole messages of a store. Returns them, and as stopped those that are switched off or
+/// cannot be opened. The reasons of the latter are added to the warnings.
+fn open_each_link<L>(
+    wanted: &LinkSetOptions<'_>,
+    store: &dyn Store,
+    warnings: &mut Vec<String>,
+    open: impl Fn(&str, EngineSettings) -> Result<L, String>,
+) -> (Vec<L>, Vec<StoppedLink>) {
+    let (on, off) = find_engine_settings(store, wanted.specs, wanted.self_described);
+    let stop = |name: &str, settings: &EngineSettings, why: &str| {
+        let engine = open_engine(settings).map(|engine| engine.describe_engine());
+        let engine = engine.unwrap_or_else(|_| settings.kind.clone());
+        StoppedLink::new(name, &link_state_folder(wanted, store, name), &engine, why)
+    };
+    let mut stopped: Vec<StoppedLink> =
+        off.iter().map(|(name, settings)| stop(name, settings, SWITCHED_OFF)).collect();
+    let mut opened = Vec::new();
+    for (name, settings) in on {
+        match open(&name, settings.clone()) {
+            Ok(link) => opened.push(link),
+            Err(why) => {
+                let of = store.name();
+                warnings.push(format!("the link {name} of the store {of} is left out: {why}"));
+                stopped.push(stop(&name, &settings, &format!("it is left out: {why}")));
+            }
+        }
+    }
+    (opened, stopped)
 }
 
 /// Returns the folder of a link.
@@ -437,7 +510,7 @@ impl LinkRouter for LogLinkRoutes {
 
 impl MessageLinkRoutes {
     fn find_link(&self, link: &str) -> Option<&Arc<MessageLink>> {
-        self.0.iter().find(|post| post.name() == link)
+        self.open.iter().find(|post| post.name() == link)
     }
 }
 
@@ -446,11 +519,11 @@ impl LinkRouter for MessageLinkRoutes {
         let ranked = |post: &Arc<MessageLink>| {
             Some((post.engine().rank_address(address)?, post.name().to_owned()))
         };
-        choose_best_link(self.0.iter().filter_map(ranked).collect())
+        choose_best_link(self.open.iter().filter_map(ranked).collect())
     }
 
     fn link_names(&self) -> Vec<String> {
-        self.0.iter().map(|post| post.name().to_owned()).collect()
+        self.open.iter().map(|post| post.name().to_owned()).collect()
     }
 
     fn can_reach(&self, link: &str, address: &str) -> bool {
@@ -459,7 +532,7 @@ impl LinkRouter for MessageLinkRoutes {
 
     fn find_link_as(&self, mine: &str, address: &str) -> Option<String> {
         find_link_from_address(
-            self.0.iter().map(|post| (post.name(), post.engine())),
+            self.open.iter().map(|post| (post.name(), post.engine())),
             (mine, address),
         )
     }
@@ -481,10 +554,12 @@ impl LinkRouter for MessageLinkRoutes {
     }
 
     fn delivery_fate(&self, message: &str, to: &str) -> Option<DeliveryFate> {
-        self.0.iter().find_map(|post| post.find_fate(message, to))
+        let stopped = || self.stopped.iter().find_map(|link| link.find_fate(message, to));
+        self.open.iter().find_map(|post| post.find_fate(message, to)).or_else(stopped)
     }
 
     fn engine_id(&self, message: &str, to: &str) -> Option<String> {
-        self.0.iter().find_map(|post| post.find_given_id(message, to))
+        let stopped = || self.stopped.iter().find_map(|link| link.find_given_id(message, to));
+        self.open.iter().find_map(|post| post.find_given_id(message, to)).or_else(stopped)
     }
 }

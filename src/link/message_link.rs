@@ -44,6 +44,8 @@ const OTHER_WAIT: Duration = Duration::from_secs(5);
 const KILLED: &str = "the carrier was killed";
 /// The reason for refusing what a person gave up.
 const GIVEN_UP: &str = "given up by msgfs link drop";
+/// The reason for which a message waits while nothing carries.
+const NOT_CARRIED: &str = "it goes once msgfs is mounted or `msgfs carry --all` runs";
 /// The number of interrupted fetches that are reported.
 const TOLD_CUTS: usize = 10;
 
@@ -204,10 +206,11 @@ impl MessageLink {
 
     /// Returns the fate of a message for a recipient.
     pub fn find_fate(&self, message: &str, to: &str) -> Option<DeliveryFate> {
-        let state = self.board.health().state;
+        let is_carried = self.thread.lock().is_some();
+        let state = is_carried.then(|| self.board.health().state);
         let journal = self.journal.lock();
         let entry = journal.find_entry(message, to)?;
-        Some(describe_fate(entry, &self.name, &self.engine.describe_engine(), &state))
+        Some(describe_fate(entry, &self.name, &self.engine.describe_engine(), state.as_ref()))
     }
 
     /// Returns the id that the engine gave a message for a recipient.
@@ -473,21 +476,25 @@ impl Link for MessageLink {
     }
 }
 
-/// Describes the fate of a message by its entry in the journal and by the state of the link.
+/// Describes the fate of a message by its entry in the journal and by the state of the link; `None` if nothing carries for
+/// the link.
 pub(super) fn describe_fate(
     entry: &JournalEntry,
     link: &str,
     place: &str,
-    state: &LinkState,
+    state: Option<&LinkState>,
 ) -> DeliveryFate {
     let waits = |why: Option<&str>| {
         let since = Timestamp::from_millis(entry.since).rfc3339_short();
-        let why = match (why, state) {
-            // A message without a reason of its own was not tried yet.
-            (_, LinkState::Stopped { why }) | (None, LinkState::Waiting { why, .. }) => {
-                sanitize_line(why).into_owned()
+        let own = why.map(|why| format!("{}, tried {} times", sanitize_line(why), entry.tries));
+        let why = match (own, state) {
+            (own, None) => {
+                own.map_or(NOT_CARRIED.to_owned(), |own| format!("{own}; {NOT_CARRIED}"))
             }
-            (Some(why), _) => format!("{}, tried {} times", sanitize_line(why), entry.tries),
+            // A message without a reason of its own was not tried yet.
+            (_, Some(LinkState::Stopped { why }))
+            | (None, Some(LinkState::Waiting { why, .. })) => sanitize_line(why).into_owned(),
+            (Some(own), _) => own,
             (None, _) => "it is on its way".to_owned(),
         };
         DeliveryFate::Waits(format!("link {link} to {place}, since {since}: {why}"))

@@ -63,7 +63,8 @@ pub use self::board::{HealthBoard, LinkHealth, LinkState};
 pub use self::engine::check_engine;
 pub use self::lifecycle::RescanCallback;
 pub use self::links::{
-    HealthBoards, LinkSet, LinkSetOptions, TakenLogProof, TakenLogs, engine_settings, open_engine,
+    CarryCheck, HealthBoards, LinkSet, LinkSetOptions, SWITCHED_OFF, TakenLogProof, TakenLogs,
+    engine_settings, open_engine,
 };
 pub use self::marks::{MarkLogProvider, SharedMarkLog};
 pub use self::request::LinkRequest;

@@ -1,51 +1,104 @@
-//! The links of a store for a process that only reads: their journals give the fates. Nothing is written.
+//! The links of a store that are not open here, because this process only reads or because they are stopped: their
+//! journals give the fates. Nothing is written.
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use super::board;
+use super::board::{self, HealthBoard, LinkHealth};
 use super::engine::LinkEngine;
 use super::journal::{self, Journal};
+use super::links::CarryCheck;
 use super::message_link;
 use crate::model::Timestamp;
 use crate::model::locks::Mutex;
 use crate::store::fs::Stamp;
 use crate::store::{DeliveryFate, LinkRouter, OutboundMail};
 
-/// A link that is only read.
+/// A journal that is read as it is at each question.
 #[derive(Debug)]
-pub(super) struct ReadOnlyLink {
-    name: String,
-    engine: Box<dyn LinkEngine>,
+struct JournalReader {
     folder: PathBuf,
     /// The journal that was read at this stamp.
-    cached_journal: Mutex<Option<(Stamp, Journal)>>,
+    cached: Mutex<Option<(Stamp, Journal)>>,
 }
 
-/// The read-only links of a store.
-#[derive(Debug)]
-pub(super) struct ReadOnlyRoutes(pub Vec<ReadOnlyLink>);
-
-impl ReadOnlyLink {
-    pub fn new(name: String, folder: &Path, engine: Box<dyn LinkEngine>) -> Self {
-        Self { name, engine, folder: folder.to_owned(), cached_journal: Mutex::new(None) }
+impl JournalReader {
+    fn new(folder: &Path) -> Self {
+        Self { folder: folder.to_owned(), cached: Mutex::new(None) }
     }
 
     /// Asks the current journal; `None` if there is none.
-    fn query_journal<T>(&self, what: impl FnOnce(&Journal) -> Option<T>) -> Option<T> {
+    fn query<T>(&self, what: impl FnOnce(&Journal) -> Option<T>) -> Option<T> {
         let stamp = Stamp::from_path(&self.folder.join(journal::FILE)).ok().flatten()?;
-        let mut read = self.cached_journal.lock();
+        let mut read = self.cached.lock();
         if read.as_ref().is_none_or(|(of, _)| *of != stamp) {
             let journal = Journal::open_read_only(&self.folder, Timestamp::now().millis()).ok()?;
             *read = Some((stamp, journal));
         }
         read.as_ref().and_then(|(_, journal)| what(journal))
     }
+
+    fn find_given_id(&self, message: &str, to: &str) -> Option<String> {
+        self.query(|journal| journal.find_entry(message, to)?.given_id.clone())
+    }
+}
+
+/// A link that is only read.
+#[derive(Debug)]
+pub(super) struct ReadOnlyLink {
+    name: String,
+    engine: Box<dyn LinkEngine>,
+    journal: JournalReader,
+}
+
+/// A link of a store that is switched off or cannot be opened. It reaches nobody, and tells of the messages that it has.
+#[derive(Debug)]
+pub(super) struct StoppedLink {
+    board: Arc<HealthBoard>,
+    journal: JournalReader,
+}
+
+/// The read-only links of a store.
+#[derive(Debug)]
+pub(super) struct ReadOnlyRoutes {
+    pub open: Vec<ReadOnlyLink>,
+    pub stopped: Vec<StoppedLink>,
+    pub carry_check: CarryCheck,
+}
+
+impl ReadOnlyLink {
+    pub fn new(name: String, folder: &Path, engine: Box<dyn LinkEngine>) -> Self {
+        Self { name, engine, journal: JournalReader::new(folder) }
+    }
+}
+
+impl StoppedLink {
+    pub fn new(name: &str, folder: &Path, engine: &str, why: &str) -> Self {
+        let board = Arc::new(HealthBoard::new_stopped(name, folder, engine, why));
+        Self { board, journal: JournalReader::new(folder) }
+    }
+
+    pub fn board(&self) -> &Arc<HealthBoard> {
+        &self.board
+    }
+
+    pub fn find_fate(&self, message: &str, to: &str) -> Option<DeliveryFate> {
+        let LinkHealth { engine, state, .. } = self.board.health();
+        self.journal.query(|journal| {
+            let entry = journal.find_entry(message, to)?;
+            Some(message_link::describe_fate(entry, self.board.name(), &engine, Some(&state)))
+        })
+    }
+
+    pub fn find_given_id(&self, message: &str, to: &str) -> Option<String> {
+        self.journal.find_given_id(message, to)
+    }
 }
 
 impl ReadOnlyRoutes {
     fn find_link(&self, link: &str) -> Option<&ReadOnlyLink> {
-        self.0.iter().find(|look| look.name == link)
+        self.open.iter().find(|look| look.name == link)
     }
 }
 
@@ -53,11 +106,11 @@ impl LinkRouter for ReadOnlyRoutes {
     fn find_link(&self, address: &str) -> Result<Option<String>, String> {
         let ranked =
             |look: &ReadOnlyLink| Some((look.engine.rank_address(address)?, look.name.clone()));
-        super::links::choose_best_link(self.0.iter().filter_map(ranked).collect())
+        super::links::choose_best_link(self.open.iter().filter_map(ranked).collect())
     }
 
     fn link_names(&self) -> Vec<String> {
-        self.0.iter().map(|look| look.name.clone()).collect()
+        self.open.iter().map(|look| look.name.clone()).collect()
     }
 
     fn can_reach(&self, link: &str, address: &str) -> bool {
@@ -65,7 +118,7 @@ impl LinkRouter for ReadOnlyRoutes {
     }
 
     fn find_link_as(&self, mine: &str, address: &str) -> Option<String> {
-        let all = self.0.iter().map(|look| (look.name.as_str(), look.engine.as_ref()));
+        let all = self.open.iter().map(|look| (look.name.as_str(), look.engine.as_ref()));
         super::links::find_link_from_address(all, (mine, address))
     }
 
@@ -75,7 +128,7 @@ impl LinkRouter for ReadOnlyRoutes {
 
     fn check_file_sizes(&self, link: &str, files: &[u64]) -> Result<(), String> {
         self.find_link(link)
-            .map_or(Ok(()), |look| look.engine.check_attachment_sizes(&look.folder, files))
+            .map_or(Ok(()), |look| look.engine.check_attachment_sizes(&look.journal.folder, files))
     }
 
     fn accept_mail(&self, link: &str, _: &OutboundMail) -> io::Result<()> {
@@ -84,23 +137,21 @@ impl LinkRouter for ReadOnlyRoutes {
     }
 
     fn delivery_fate(&self, message: &str, to: &str) -> Option<DeliveryFate> {
-        self.0.iter().find_map(|look| {
-            look.query_journal(|journal| {
+        let fate = |look: &ReadOnlyLink| {
+            look.journal.query(|journal| {
                 let entry = journal.find_entry(message, to)?;
-                let state = board::read_saved_health(&look.folder).unwrap_or_default().state;
-                Some(message_link::describe_fate(
-                    entry,
-                    &look.name,
-                    &look.engine.describe_engine(),
-                    &state,
-                ))
+                let saved = || board::read_saved_health(&look.journal.folder).unwrap_or_default();
+                let state = (self.carry_check.0)().then(|| saved().state);
+                let place = look.engine.describe_engine();
+                Some(message_link::describe_fate(entry, &look.name, &place, state.as_ref()))
             })
-        })
+        };
+        let stopped = || self.stopped.iter().find_map(|link| link.find_fate(message, to));
+        self.open.iter().find_map(fate).or_else(stopped)
     }
 
     fn engine_id(&self, message: &str, to: &str) -> Option<String> {
-        self.0.iter().find_map(|look| {
-            look.query_journal(|journal| journal.find_entry(message, to)?.given_id.clone())
-        })
+        let stopped = || self.stopped.iter().find_map(|link| link.find_given_id(message, to));
+        self.open.iter().find_map(|look| look.journal.find_given_id(message, to)).or_else(stopped)
     }
 }

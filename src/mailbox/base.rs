@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use super::pending_stores::PendingStore;
 use super::{MailboxOpenError, MailboxOptions};
-use crate::config::{Config, Env, Me, MountedAddress, Paths, StateLock, list_mounted_addresses};
+use crate::config::{
+    Config, Env, Me, MountedAddress, Paths, StateLock, find_lock_holder, list_mounted_addresses,
+};
 use crate::identity::{KeyError, Keyring, OwnKey, SignerRegistry};
 use crate::index::{self, Index};
 use crate::link::carrier::CarrierProgram;
-use crate::link::{LinkSet, LinkSetOptions};
+use crate::link::{CarryCheck, LinkSet, LinkSetOptions};
 use crate::model::{PublicKey, Watch, sanitize_line};
 use crate::outbox::{ANSWER_WARNINGS_LOG, OutboxError, SigningKeys};
 use crate::search::SearchSettings;
@@ -354,5 +356,7 @@ pub(super) fn gather_link_inputs<'a>(
 ) -> Option<LinkSetOptions<'a>> {
     let carrier = CarrierProgram::Program(std::env::current_exe().ok()?);
     let (specs, state) = (&config.links, &paths.state);
-    Some(LinkSetOptions { stores, specs, self_described: linked, state, carrier })
+    let held = state.clone();
+    let carry_check = CarryCheck(Arc::new(move || find_lock_holder(&held).is_some()));
+    Some(LinkSetOptions { stores, specs, self_described: linked, state, carrier, carry_check })
 }

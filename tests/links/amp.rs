@@ -442,6 +442,28 @@ fn s1361_a_question_that_was_refused_is_not_waited_for() {
     });
 }
 
+/// S1362, S1363: a message that nothing carries says so: no process runs, or its link is switched off.
+#[test]
+fn s1363_a_message_that_nothing_carries_says_why_it_waits() {
+    let (provider, alice, _bob) = pair(Manner::Paper);
+    alice.ok(&["send", &address("bob", &provider), "x"]);
+    let told = || {
+        let told: Vec<Value> = serde_json::from_str(&alice.ok(&["sent", "--json"])).unwrap();
+        assert_eq!(told[0]["state"], "waiting", "{told:?}");
+        told[0]["reason"].as_str().unwrap().to_owned()
+    };
+    assert!(told().contains("once msgfs is mounted or `msgfs carry --all` runs"), "{}", told());
+    let file = alice.path(".config/msgfs/config.toml");
+    let config = fs::read_to_string(&file).unwrap();
+    fs::write(&file, format!("{config}[[link]]\nkind = \"amp\"\noff = true\n")).unwrap();
+    assert!(told().contains("it is switched off in the configuration"), "{}", told());
+    let link = alice.links().remove(0);
+    assert_eq!((&link["state"], &link["waiting"]), (&json!("stopped"), &json!(1)), "{link}");
+    fs::write(&file, config).unwrap();
+    let _carrying = alice.carry();
+    soon("it goes", || alice.waiting() == 0);
+}
+
 #[test]
 fn a_key_that_is_refused_is_told_and_mended_by_registering_anew() {
     let (provider, alice, _bob) = pair(Manner::Paper);

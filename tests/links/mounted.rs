@@ -408,6 +408,22 @@ fn s644_a_link_to_an_unknown_store() {
     m.umount();
 }
 
+/// S1362: a link that is switched off is in `status.txt` and `msgfs link`, and `carry --all` carries nothing for it.
+#[test]
+fn s1362_a_link_that_is_switched_off_is_told() {
+    let bed = Bed::new();
+    bed.config("[[link]]\nkind = \"nats\"\nurl = \"nats://127.0.0.1:1\"\noff = true\n");
+    let why = "nats: nats://127.0.0.1:1, space team; stopped: it is switched off";
+    let m = bed.mount("alice");
+    assert!(m.cat("status.txt").contains(why), "{}", m.cat("status.txt"));
+    m.umount();
+    let out = bed.msgfs_out(&["--me", "alice", "link"]);
+    assert!(out.ok() && out.stdout.contains(why), "{out:?}");
+    assert!(!out.stderr.contains("nothing carries"), "{out:?}");
+    let out = bed.msgfs_out(&["--me", "alice", "carry", "--all"]);
+    assert!(out.code() == Some(1) && out.stderr.contains("there is no link; see"), "{out:?}");
+}
+
 /// `carry --all` without a link ends in the same way beside a mount and without one.
 #[test]
 fn carry_without_a_link_ends_beside_a_mount() {

@@ -280,8 +280,12 @@ impl Bench {
         };
         let engine = Box::new(self.fake.clone());
         let carrier = CarrierProgram::Here(Arc::new(carry));
-        MessageLink::open("fake", self.dir.path(), settings, engine, Box::new(file), carrier)
-            .unwrap()
+        let folder = self.dir.path();
+        let post = MessageLink::open("fake", folder, settings, engine, Box::new(file), carrier);
+        let post = post.unwrap();
+        // The tests run its turns themselves, in place of this thread.
+        *post.thread.lock() = Some(std::thread::spawn(|| ()));
+        post
     }
 
     /// Runs turns until nothing is left to do, without waiting for backoffs.
