@@ -156,8 +156,19 @@ impl SmtpClient {
         }
     }
 
-    /// Hands over the text. It begins only when the whole text is ready.
+    /// Returns the size of the largest mail that the server takes, as far as it says so (RFC 1870).
+    fn size_limit(&self) -> Option<u64> {
+        let size = self.offers.iter().find_map(|offer| offer.strip_prefix("SIZE "))?;
+        size.trim().parse().ok().filter(|limit| *limit > 0)
+    }
+
+    /// Hands over the text. It begins only when the whole text is ready. A text that is too large is refused at once.
     pub fn send_text(&mut self, message: &[u8]) -> ExchangeOutcome {
+        let length = message.len() as u64;
+        if let Some(limit) = self.size_limit().filter(|limit| length > *limit) {
+            let why = format!("the mail has {length} bytes; the server takes at most {limit}");
+            return ExchangeOutcome::Refused { why };
+        }
         let unknown = |why: ExchangeOutcome| match why {
             ExchangeOutcome::Away { why, .. } => ExchangeOutcome::Unknown { why },
             other => other,
@@ -315,7 +326,7 @@ mod tests {
 
     fn usual(command: &str) -> String {
         match command.split([' ', ':']).next().unwrap() {
-            "EHLO" => "250-x\r\n250-AUTH PLAIN LOGIN\r\n250 SIZE 1\r\n",
+            "EHLO" => "250-x\r\n250-AUTH PLAIN LOGIN\r\n250 SIZE 1000\r\n",
             "AUTH" => "235 ok\r\n",
             "DATA" => "354 go\r\n",
             _ => "250 ok\r\n",
@@ -338,6 +349,18 @@ mod tests {
         let is_unknown = |o: ExchangeOutcome| matches!(o, ExchangeOutcome::Unknown { .. });
         assert!(is_refused(sent("220 x", but("RCPT", "550 nobody\r\n"))));
         assert!(is_refused(sent("220 x", but("DATA", "554 no\r\n"))));
+        let why = sent("220 x", but("EHLO", "250-x\r\n250 SIZE 16\r\n"));
+        assert!(
+            why.reason().unwrap().ends_with("17 bytes; the server takes at most 16"),
+            "{why:?}"
+        );
+        for size in ["SIZE", "SIZE 0", "SIZE 17"] {
+            let answer = format!("250-x\r\n250 {size}\r\n");
+            let server = move |command: &str| {
+                if command.starts_with("EHLO") { answer.clone() } else { usual(command) }
+            };
+            assert_eq!(sent("220 x", server), ExchangeOutcome::Done, "{size}");
+        }
         assert!(is_refused(sent("220 x", but(".", "552 too large\r\n"))));
         assert!(is_later(sent("220 x", but("RCPT", "450 grey\r\n"))));
         assert!(is_later(sent("220 x", but(".", "451 disk\r\n"))));
