@@ -351,7 +351,7 @@ fn s1291_what_is_given_up_or_lost_stops_no_other() {
     fs::remove_file(in_link(&bar, "out/1")).unwrap();
     down.store(false, Ordering::SeqCst);
     bar.hurry("ftp");
-    soon("all is over", || bar.count("sent") == 3);
+    soon("all is over", || bar.count("sent") == 3 && sent(&m, "warning").len() == 2);
     let told = m.ok("cat sent/*/*.warning");
     assert!(told.contains("given up by msgfs link drop"), "{told}");
     assert!(told.contains("its bytes are gone"), "{told}");
