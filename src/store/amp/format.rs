@@ -442,8 +442,8 @@ impl FileFormat for AmpFormat {
         renamed.into_iter().flat_map(|print| table.files_with_key(BY_ANSWERS, print)).collect()
     }
 
-    fn has_last_text(&self, n: u32) -> bool {
-        self.last_good_bytes.lock().contains(&n)
+    fn last_text(&self, n: u32) -> Option<Box<str>> {
+        String::from_utf8(self.cached_bytes(n)?.into()).ok().map(String::into_boxed_str)
     }
 
     fn is_shown(&self, path: &[&str], kind: FileType) -> bool {

@@ -71,8 +71,9 @@ impl AmpStore {
             }
             std::thread::sleep(PAUSE);
         }
-        let kept =
-            known.then(|| self.format.cached_bytes(source)).flatten().ok_or(StoreError::Moved)?;
+        let saved = || Some(self.table.read().last_texts.get(&source)?.as_bytes().into());
+        let kept = self.format.cached_bytes(source).or_else(saved);
+        let kept: Box<[u8]> = kept.filter(|_| known).ok_or(StoreError::Moved)?;
         let place = self.lookup_source_file(source)?;
         let stored = envelope::parse(&kept).map_err(|_| StoreError::Moved)?;
         let stamp = Stamp::default();

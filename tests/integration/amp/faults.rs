@@ -9,7 +9,7 @@ use crate::common::agz::put;
 use crate::common::amp::Msg;
 use crate::common::samp::{fingerprint, key};
 use crate::common::shown::message;
-use crate::common::soon;
+use crate::common::{Mount, soon};
 
 /// S1280: the first 64 attachments are shown as they are, and one entry counts the rest.
 #[test]
@@ -48,26 +48,39 @@ fn s1281_a_changed_copy_hides_no_valid_message() {
     assert_eq!(message(&m, &good.id).must("Signature"), valid);
 }
 
-/// S1286: while the file of a message is broken, the message is listed, and `status.txt` says if its text is there. A
-/// remount has no text of it.
+/// S1286: while the file of a message is broken, the message is listed, and `status.txt` says if its text is there. The
+/// text is there after a remount, too, but not if the file broke before it.
 #[test]
 fn s1286_a_broken_file_is_told_with_or_without_its_text() {
-    let msg = Msg::new("s", "hello", 1).signed(2);
-    let mut file = None;
-    let (bed, _home, m) = with(|_, home| file = Some(home.receive(&msg)));
-    let file = file.unwrap();
-    fs::write(&file, &msg.text()[..40]).unwrap();
-    soon("its text is there", || m.cat("status.txt").contains("its last readable text is shown"));
-    assert!(m.cat(&msg.archived()).ends_with("\n\nhello\n"));
+    let msgs = [("hello", 1), ("bye", 2)].map(|(text, n)| Msg::new("s", text, n).signed(2));
+    let mut files = Vec::new();
+    let (bed, _home, mut m) = with(|_, home| files.extend(msgs.iter().map(|m| home.receive(m))));
+    let names = msgs.each_ref().map(Msg::name);
+    let names = names.each_ref().map(String::as_str);
+    let breaks = |n: usize| fs::write(&files[n], &msgs[n].text()[..40]).unwrap();
+    let shows = |m: &Mount, n: usize, text: &str| {
+        let out = m.sh(&format!("cat '{}'", msgs[n].archived())).stdout;
+        out.ends_with(&format!("\n\n{text}\n"))
+    };
+    breaks(0);
+    for _ in 0..3 {
+        soon("its text is there", || {
+            m.cat("status.txt").contains("its last readable text is shown")
+        });
+        m.inbox_stays(&names);
+        assert!(shows(&m, 0, "hello"));
+        m.umount();
+        m = bed.mount("bar");
+    }
     m.umount();
-    let m = bed.mount("bar");
-    soon("its text is not there", || {
+    breaks(1);
+    m = bed.mount("bar");
+    soon("the other text is not there", || {
         m.cat("status.txt").contains("it stays listed, without text until the file is mended")
     });
-    m.inbox_stays(&[&msg.name()]);
-    put(&file, msg.text());
-    soon("its text is there again", || {
-        m.sh(&format!("cat '{}'", msg.archived())).stdout.ends_with("\n\nhello\n")
-    });
+    m.inbox_stays(&names);
+    assert!(shows(&m, 0, "hello"));
+    files.iter().zip(&msgs).for_each(|(file, msg)| put(file, msg.text()));
+    soon("both texts are there", || shows(&m, 0, "hello") && shows(&m, 1, "bye"));
     soon("the fault is over", || !m.cat("status.txt").contains("cannot be read as a message now"));
 }

@@ -277,9 +277,9 @@ pub trait FileFormat: Format<FileStore<Self>> + std::fmt::Debug {
     /// Notes that a message is gone, or that another one is in its place.
     fn forget_message(&self, _pass: &mut ScanPass<'_, Self>, _n: u32) {}
 
-    /// Returns true if the format can show the last text of a message whose file is broken.
-    fn has_last_text(&self, _n: u32) -> bool {
-        false
+    /// Returns the text of a message's file as it last could be parsed, if the format has it in memory.
+    fn last_text(&self, _n: u32) -> Option<Box<str>> {
+        None
     }
 
     /// Reads the message at a location; see [`MessageReader::read_record`](crate::store::MessageReader::read_record).

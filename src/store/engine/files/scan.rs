@@ -144,13 +144,14 @@ impl<F: FileFormat> FileStore<F> {
     fn report_broken(&self) {
         let table = self.table.read();
         for (n, ..) in table.messages().filter(|(_, row, _)| row.has_flag(FileFlags::BROKEN)) {
-            self.note_broken(n, &table.path(n).unwrap_or_default());
+            let has_text = table.last_texts.contains_key(&n);
+            self.note_broken(&table.path(n).unwrap_or_default(), has_text);
         }
     }
 
     /// Adds a broken file to the list of faults.
-    fn note_broken(&self, n: u32, path: &str) {
-        let fault = if self.format.has_last_text(n) { BROKEN } else { BROKEN_WITHOUT_TEXT };
+    fn note_broken(&self, path: &str, has_text: bool) {
+        let fault = if has_text { BROKEN } else { BROKEN_WITHOUT_TEXT };
         self.health.set_fault(path, Some(fault.into()));
     }
 }
@@ -271,6 +272,7 @@ impl<'s, F: FileFormat> FileScan<'s, F> {
             self.files.format.forget_message(&mut pass, n);
         }
         table.qualifiers.remove(&n);
+        table.last_texts.remove(&n);
     }
 
     /// Reads the files of the queue, on all cores if there are many, and accepts them in their order.
@@ -407,8 +409,13 @@ impl<'s, F: FileFormat> FileScan<'s, F> {
                     row.stamp = stamp_hash(&opened.stamp);
                     row.set_flag(FileFlags::BROKEN, true);
                 });
+                let text = self.files.format.last_text(n);
+                table.last_texts.extend(text.map(|text| (n, text)));
+                let has_text = table.last_texts.contains_key(&n);
                 drop(table);
-                return self.files.note_broken(n, &opened.file.path());
+                // Nothing is reported of the file, but the table must be saved.
+                self.sink.resume_source(n);
+                return self.files.note_broken(&opened.file.path(), has_text);
             }
             FileVerdict::Broken(refusal) | FileVerdict::Rejected(refusal) => Some(refusal),
             FileVerdict::Message { message, same } => {
@@ -524,6 +531,7 @@ fn note_file<T: super::FileFacts>(
         }
         row.set_flag(FileFlags::DEPENDS, depends);
     });
+    table.last_texts.remove(&n);
 }
 
 /// Notes the facts of a rejected file, and returns the rejection.

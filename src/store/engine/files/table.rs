@@ -132,6 +132,8 @@ pub struct FileTable<F> {
     /// The SHA-256 that the ids of duplicates carry. They are hashes of the files as they were when they came, because
     /// marks change the file and the id must stay.
     pub qualifiers: HashMap<u32, [u8; 32]>,
+    /// The last readable texts of messages whose files are broken.
+    pub last_texts: HashMap<u32, Box<str>>,
     /// The results of [`FileTable::newest_in`], as long as no message comes, goes or changes its time.
     newest: OnceLock<HashMap<Box<str>, i64>>,
 }
@@ -148,6 +150,7 @@ impl<F> Default for FileTable<F> {
             retired: HashTable::new(),
             keys: HashTable::new(),
             qualifiers: HashMap::new(),
+            last_texts: HashMap::new(),
             newest: OnceLock::new(),
         }
     }
@@ -466,12 +469,14 @@ impl<F: FileFacts> FileTable<F> {
             .into_iter()
             .flat_map(|(n, hash)| [&n.to_le_bytes()[..], hash].concat())
             .collect();
-        let parts: [&[u8]; 5] = [
+        let last_texts = serde_json::to_vec(&self.last_texts).unwrap_or_default();
+        let parts: [&[u8]; 6] = [
             bytemuck::cast_slice(&self.rows),
             bytemuck::cast_slice(&self.facts),
             &qualifiers,
             folders.as_bytes(),
             self.names.as_bytes(),
+            &last_texts,
         ];
         let mut out = [tag, basis.to_le_bytes()].concat();
         for part in parts {
@@ -498,10 +503,13 @@ impl<F: FileFacts> FileTable<F> {
         };
         let (rows, facts, qualifiers, folders, names) =
             (part()?, part()?, part()?, part()?, part()?);
+        // Older tables end here.
+        let last_texts = part().unwrap_or(b"{}");
         let mut table = Self {
             facts: cast_values(facts)?,
             names: std::str::from_utf8(names).ok()?.to_owned(),
             qualifiers: qualifiers.chunks(36).map(parse_qualifier).collect::<Option<_>>()?,
+            last_texts: serde_json::from_slice(last_texts).ok()?,
             ..Self::default()
         };
         for path in std::str::from_utf8(folders).ok()?.split_terminator('\0') {

@@ -41,6 +41,7 @@ fn sample() -> FileTable<Sample> {
         });
     }
     t.qualifiers.insert(2, [7; 32]);
+    t.last_texts.insert(1, "{\"text\"}".into());
     t
 }
 
@@ -80,6 +81,7 @@ fn a_table_comes_back_as_it_was() {
         FileTable::<Sample>::from_bytes(&t.to_bytes(*b"sample01", 42), *b"sample01").unwrap();
     assert_eq!((basis, &back.rows, &back.facts), (42, &t.rows, &t.facts));
     assert_eq!((&back.qualifiers, back.files_with_key(0, 9)), (&t.qualifiers, vec![1]));
+    assert_eq!(back.last_texts, t.last_texts);
     assert_eq!(back.find_path("messages/inbox/alice_x/msg_0_a.json"), Some(3));
     assert_eq!(back.files_in(0).collect::<Vec<_>>(), [2, 3]);
     assert!(FileTable::<Sample>::from_bytes(&t.to_bytes(*b"sample01", 42), *b"sample02").is_none());
