@@ -51,7 +51,8 @@ pub trait MessageReader {
     /// I/O errors as they come.
     fn read_bytes(&self, at: &Location, limit: usize) -> Result<Vec<u8>, StoreError>;
 
-    /// Returns the SHA-256 of a message as its writer left it: marks that the store keeps in its file do not count.
+    /// Returns the SHA-256 of a message as its writer left it: marks that the store keeps in its file do not count. It
+    /// differs from those of all messages with the same id, and from the hashes that their ids carry.
     ///
     /// # Errors
     /// I/O errors as they come.

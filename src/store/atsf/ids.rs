@@ -2,8 +2,9 @@
 //!
 //! Ids are unique by rule, but logs are copied: a fork holds the messages of its original thread, a worktree may hold a
 //! stale copy of a thread, and a broken writer may use an id twice. Each of them is a message of its own. The first one
-//! keeps the plain id, and a later one gets a hash ([`QUALIFIER`](crate::model::QUALIFIER)), which does not depend on other
-//! messages.
+//! keeps the plain id, and a later one gets a hash ([`QUALIFIER`](crate::model::QUALIFIER)): the first of its log that of
+//! thread and id, the others that of their content, too. Names that would be equal have this hash, also the name of the
+//! message with the plain id. So names do not depend on which message came first.
 
 use std::borrow::Cow;
 
@@ -12,7 +13,7 @@ use hashbrown::HashTable;
 use sha2::{Digest as _, Sha256};
 use twox_hash::XxHash3_64;
 
-use crate::model::{QUALIFIER, encode_hex};
+use crate::model::qualify_id;
 
 /// The holder of an id, in 24 bytes a message.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -58,26 +59,24 @@ pub struct AtsfIdInput<'a> {
 }
 
 impl<'a> AtsfIdInput<'a> {
-    /// Returns the next candidate after `n` taken ids: its own id, one of this thread, one of this text.
+    /// Returns a candidate: its own id, one of this thread, one of this text.
     fn candidate_id(&self, n: usize, key: &str) -> Cow<'a, str> {
-        let digest = |texts: &[&str]| {
-            let mut hash = Sha256::new();
-            for text in texts {
-                hash.update((text.len() as u64).to_le_bytes());
-                hash.update(text);
-            }
-            encode_hex(&hash.finalize())
-        };
         match n {
             0 => Cow::Borrowed(self.id),
-            1 => Cow::Owned(format!("{}{QUALIFIER}{}", self.id, digest(&[key, self.id]))),
-            _ => Cow::Owned(format!(
-                "{}{QUALIFIER}{}",
-                self.id,
-                digest(&[key, self.id, self.content])
-            )),
+            1 => qualify_id(self.id, Some(&hash_texts(&[key, self.id]))),
+            _ => qualify_id(self.id, Some(&hash_texts(&[key, self.id, self.content]))),
         }
     }
+}
+
+/// Returns the SHA-256 of some texts.
+pub(super) fn hash_texts(texts: &[&str]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for text in texts {
+        hash.update((text.len() as u64).to_le_bytes());
+        hash.update(text);
+    }
+    hash.finalize().into()
 }
 
 /// Returns the hash of a role and an id.
@@ -107,8 +106,8 @@ impl AtsfIdTable {
         by: AtsfLogScan<'_>,
     ) -> AtsfIdAssignment<'a> {
         let content = XxHash3_64::oneshot(told.content.as_bytes());
-        let mut shared = false;
-        for n in 0..3 {
+        let (mut shared, mut n) = (false, 0);
+        while n < 3 {
             let id = told.candidate_id(n, by.key);
             let hash = hash_id(told.role, &id);
             match self.0.find_mut(hash, |h| h.hash == hash) {
@@ -123,8 +122,10 @@ impl AtsfIdTable {
                     return AtsfIdAssignment::Id { id, new: false, shared };
                 }
                 Some(holder) if holder.content == content => return AtsfIdAssignment::Duplicate,
-                Some(_) => {}
+                // An earlier line of this log has the id, so only the content tells this one apart.
+                Some(_) => n = n.max(1),
             }
+            n += 1;
         }
         AtsfIdAssignment::Duplicate
     }

@@ -55,8 +55,8 @@ use super::engine::lines::{LineFormat, LineStore, LogFacts as _, LogReading, Log
 use super::kind::KindRow;
 use super::{
     AddressFit, AnswerScheme, EmptyThread, Facets, FoundMessage, Location, MessageAppender,
-    PartContent, PartReader, PrepareContext, PreparedRecord, Receipt, Record, RepeatKind,
-    SentMessage, Store as _, StoreDirectory, StoreError, StoreProperties, StoreSpec,
+    MessageReader as _, PartContent, PartReader, PrepareContext, PreparedRecord, Receipt, Record,
+    RepeatKind, SentMessage, Store as _, StoreDirectory, StoreError, StoreProperties, StoreSpec,
     ThreadScheme as ThreadIds, fs,
 };
 use crate::model::{Draft, Message, ORIGIN, Remedy, Timestamp, display_path, sanitize_line};
@@ -311,6 +311,12 @@ impl LineFormat for AtsfFormat {
 
     fn parse_record(store: &AtsfStore, at: &Location, text: &str) -> Result<Record, StoreError> {
         read::build_record(store, at, text)
+    }
+
+    /// Returns the hash that the id would carry if another thread had it. Then it does not matter which thread has it.
+    fn content_digest(store: &AtsfStore, at: &Location) -> Result<[u8; 32], StoreError> {
+        let line = store.read_bytes(at, usize::MAX)?;
+        read::digest_message(store, at, &String::from_utf8_lossy(&line))
     }
 
     fn find_roots(

@@ -71,6 +71,16 @@ fn resolve_message<'a>(
     Ok(AtsfMessage { line, text, title, key, thread: Some(n), created, kept })
 }
 
+/// Returns the hash of the message on this line, as the first with its id in its thread.
+pub(super) fn digest_message(
+    store: &AtsfStore,
+    at: &Location,
+    text: &str,
+) -> Result<[u8; 32], StoreError> {
+    let whole = resolve_message(store, at, text)?;
+    Ok(ids::hash_texts(&[&whole.key, &whole.line.id]))
+}
+
 /// Accepts a line of a kept thread. The index knows the message by its id in the session. A message that an earlier
 /// thread has is left out.
 pub(super) fn accept_kept_line<'a>(

@@ -3,6 +3,7 @@
 mod checking;
 mod following;
 mod lost;
+mod naming;
 mod reading;
 mod round_trip;
 mod sending;

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 use super::{ONE, TWO, folder, lines, log, manifest, message, thread, two, with};
 use crate::common::agz::put;
-use crate::common::{shown, soon};
+use crate::common::{Mount, shown, soon};
 
 /// S150: every thread is a folder and a transcript. Its title is the subject, and its messages are in the order of
 /// the lines.
@@ -162,4 +162,20 @@ fn s150_arrival() {
     fs::write(&path, &text).unwrap();
     soon("the whole line", || m.ls(&format!("threads/{ONE}")).len() == 3);
     assert_eq!(log(&project, ONE).len(), 3);
+}
+
+/// S1370: messages that two threads have keep their names in a mount without the cache, which reads the threads in another
+/// order.
+#[test]
+fn s1370_names_depend_on_no_order_of_arrival() {
+    let (bed, project, m) = with(|p| thread(p, ONE, "t", &two()));
+    thread(&project, TWO, "fork", &two());
+    soon("the fork", || m.ls("threads").len() == 2);
+    let names = |m: &Mount| [ONE, TWO].map(|id| m.ls(&format!("threads/{id}")));
+    soon("its messages", || names(&m)[1].len() == 2);
+    let before = names(&m);
+    assert!(before[0] != before[1] && before[0][0].len() > 64, "{before:?}");
+    m.umount();
+    fs::remove_dir_all(bed.path("cache")).unwrap();
+    assert_eq!(names(&bed.mount("bar")), before);
 }

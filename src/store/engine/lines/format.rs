@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use sha2::{Digest as _, Sha256};
 
 use super::LineStore;
 use super::check::{LineCheck, LineReporter};
@@ -15,7 +16,9 @@ use super::scan::LogScan;
 use super::table::{LogRoot, LogRowOf};
 use crate::model::Timestamp;
 use crate::store::engine::Format;
-use crate::store::{FoundMessage, Location, Record, StoreError, StoreProperties, StoreSpec};
+use crate::store::{
+    FoundMessage, Location, MessageReader as _, Record, StoreError, StoreProperties, StoreSpec,
+};
 
 /// The properties that all stores of a format share.
 #[derive(Debug)]
@@ -196,6 +199,14 @@ pub trait LineFormat: Format<LineStore<Self>> {
         at: &Location,
         text: &str,
     ) -> Result<Record, StoreError>;
+
+    /// Returns the digest of a message; see [`MessageReader::content_digest`](crate::store::MessageReader::content_digest).
+    ///
+    /// # Errors
+    /// As there.
+    fn content_digest(store: &LineStore<Self>, at: &Location) -> Result<[u8; 32], StoreError> {
+        Ok(Sha256::digest(store.read_bytes(at, usize::MAX)?).into())
+    }
 
     /// Finds the folders with logs, and returns true if they have changed. `ask` searches for them even if nothing
     /// indicates a change.

@@ -267,6 +267,10 @@ impl<F: LineFormat> MessageReader for LineStore<F> {
         });
     }
 
+    fn content_digest(&self, at: &Location) -> Result<[u8; 32], StoreError> {
+        F::content_digest(self, at)
+    }
+
     fn read_bytes(&self, at: &Location, limit: usize) -> Result<Vec<u8>, StoreError> {
         let limit = limit.min(at.len as usize);
         if at.source == KEPT {
