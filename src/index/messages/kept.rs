@@ -1,7 +1,8 @@
-//! Messages that are in two stores: their own, and one that keeps them for the time when their own has them no more.
+//! Messages that are in several stores: their own, and others that keep them for the time when their own has them no
+//! more.
 //!
-//! Such a message has one entry, whose place is the one in its own store. The place in the keeping store waits here.
-//! When the message is gone from its own store, the entry gets the second place. So it keeps its names and inode
+//! Such a message has one entry, whose place is the one in its own store. The places in the keeping stores wait here.
+//! When the message is gone from the place of its entry, the entry gets the next place. So it keeps its names and inode
 //! numbers.
 
 use std::collections::BTreeMap;
@@ -14,7 +15,7 @@ use crate::index::position::MsgIx;
 use crate::index::source::SourceId;
 use crate::store::{FoundMessage, Location};
 
-/// The second place of a message: 24 bytes.
+/// A further place of a message: 24 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub(in crate::index) struct KeptCopy {
@@ -26,9 +27,9 @@ pub(in crate::index) struct KeptCopy {
     stale: u32,
 }
 
-/// The second places of messages.
+/// The further places of messages, by message and source.
 #[derive(Debug, Default)]
-pub(super) struct KeptCopies(BTreeMap<MsgIx, KeptCopy>);
+pub(super) struct KeptCopies(BTreeMap<(MsgIx, SourceId), KeptCopy>);
 
 impl KeptCopies {
     /// Returns the table for a snapshot.
@@ -39,12 +40,21 @@ impl KeptCopies {
     /// Rebuilds what [`KeptCopies::to_table`] returned; returns `None` if a position in it leads nowhere.
     pub fn from_table(list: Vec<KeptCopy>, known: &EntryTable) -> Option<Self> {
         let fits = known.has_all(list.iter().map(|copy| &copy.ix));
-        fits.then(|| Self(list.into_iter().map(|copy| (copy.ix, copy)).collect()))
+        fits.then(|| Self(list.into_iter().map(|copy| ((copy.ix, copy.source), copy)).collect()))
+    }
+
+    /// Takes out the first place of a message that is not stale.
+    fn take_place(&mut self, ix: MsgIx) -> Option<KeptCopy> {
+        let from = (ix, SourceId::new(0, 0));
+        let mut places = self.0.range(from..).take_while(|((of, _), _)| *of == ix);
+        let (place, _) = places.find(|(_, copy)| copy.stale == 0)?;
+        let place = *place;
+        self.0.remove(&place)
     }
 }
 
 impl MessageTable {
-    /// Notes the second place of a message. The first that is known stays, unless a rescan looks for it.
+    /// Notes a further place of a message.
     pub(in crate::index) fn note_kept_copy(
         &mut self,
         ix: MsgIx,
@@ -53,18 +63,13 @@ impl MessageTable {
         is_stale: bool,
     ) {
         let (offset, len, stale) = (at.offset, at.len, is_stale.into());
-        let new = KeptCopy { offset, ix, source, len, stale };
-        let known = self.kept_copies.0.entry(ix).or_insert(new);
-        if known.stale == 1 || known.source == source {
-            *known = new;
-        }
+        let copy = KeptCopy { offset, ix, source, len, stale };
+        self.kept_copies.0.insert((ix, source), copy);
     }
 
-    /// Moves the entry of a message that is gone to its second place. Returns false if it has none.
+    /// Moves the entry of a message that is gone to its next place. Returns false if it has none.
     pub(in crate::index) fn use_kept_copy(&mut self, ix: MsgIx) -> bool {
-        let Some(copy) = self.kept_copies.0.remove(&ix).filter(|copy| copy.stale == 0) else {
-            return false;
-        };
+        let Some(copy) = self.kept_copies.take_place(ix) else { return false };
         let entry = self.entry_mut(ix);
         (entry.source, entry.offset, entry.len) = (copy.source, copy.offset, copy.len);
         entry.size = 0;
@@ -73,7 +78,7 @@ impl MessageTable {
         true
     }
 
-    /// Marks the second places in some sources as stale, or as found.
+    /// Marks the further places in some sources as stale, or as found.
     pub(in crate::index) fn mark_stale_copies(
         &mut self,
         is_among: impl Fn(SourceId) -> bool,
@@ -84,7 +89,7 @@ impl MessageTable {
         }
     }
 
-    /// Forgets the second places that a rescan of some sources has not found.
+    /// Forgets the further places that a rescan of some sources has not found.
     pub(in crate::index) fn drop_stale_copies(&mut self, is_among: impl Fn(SourceId) -> bool) {
         self.kept_copies.0.retain(|_, copy| copy.stale == 0 || !is_among(copy.source));
     }

@@ -5,7 +5,7 @@
 //! - [`identity`](EntryTable): the entries, their ids and order. `links`: the ids that messages have and answer.
 //!   `lists`: the lists in which views show messages.
 //! - `answers`: the ids that messages to me answer. `multicast`: messages to several recipients, with a record for each.
-//! - `kept`: messages that a second store keeps.
+//! - `kept`: messages that other stores keep.
 //! - `arrival`: messages that come, or that their store reports with other values.
 
 mod answers;
@@ -59,7 +59,7 @@ pub struct MessageTable {
     multicasts: MulticastTable,
     idempotency: HashMap<String, Vec<MsgIx>>,
     answers: AnswerLinks,
-    /// The second places of messages that their own store and a keeping store both have.
+    /// The further places of messages that several stores have.
     kept_copies: KeptCopies,
     /// Number of lines that begin like a transcript's separator, for messages that have such lines and whose
     /// length is known.

@@ -173,6 +173,33 @@ fn s1022_codex() {
     assert_eq!(look(&m), before);
 }
 
+/// S1377: a session that two stores keep is shown until both have lost it, whichever of them loses it first.
+#[test]
+fn s1377_kept_twice() {
+    for (store, project) in [("atsf", "shop"), ("second", "second")] {
+        let (bed, session) = kept_bed();
+        let second = bed.path("second");
+        fs::create_dir(&second).expect("mkdir");
+        let both = stores(&bed, &["claude", "atsf"]);
+        let more = format!("[[store]]\nkind = \"atsf\"\nname = \"second\"\ndir = {second:?}\n");
+        bed.config(&format!("{both}{more}"));
+        kept(&bed, &["--store", "second", ONE]);
+        delete_session(&session);
+        let m = bed.mount("anna");
+        let before = look(&m);
+        assert_eq!(texts(&m), 4);
+        for thread in fs::read_dir(bed.path(project).join(".agent/threads")).expect("threads") {
+            fs::remove_dir_all(thread.expect("thread").path()).expect("remove");
+        }
+        let raw = format!("find raw/{store} 2>&1 || true");
+        soon("one has lost it", || !m.ok(&raw).contains(ONE));
+        assert_eq!(look(&m), before, "{store} lost it");
+        m.umount();
+        let m = bed.mount("anna");
+        assert_eq!(look(&m), before, "{store} lost it, from the snapshot");
+    }
+}
+
 /// S1023: where the store of the session is not mounted, the kept thread looks the same.
 #[test]
 fn s1023_alone() {

@@ -149,3 +149,26 @@ fn messages_of_which_one_store_has_more_are_all_there() {
     lose(&mut tables, OWN);
     assert_eq!(live(&tables), [(KEEPER, 1000), (KEEPER, 1000)]);
 }
+
+#[test]
+fn a_message_that_two_stores_keep_stays_until_both_have_lost_it() {
+    let second = StoreInfo { kind: Kind::Atsf, ..StoreInfo::with_name("second") };
+    for gone_first in [KEEPER, 2] {
+        let mut tables = tables_of(vec![info(Kind::Claude), info(Kind::Atsf), second.clone()]);
+        let ix = report(&mut tables, OWN, "m").unwrap();
+        for keeper in [KEEPER, 2] {
+            tables.insert_message(keeper, &found("m", Some(Kind::Claude)));
+        }
+        lose(&mut tables, OWN);
+        lose(&mut tables, gone_first);
+        let left = KEEPER + 2 - gone_first;
+        assert_eq!(live(&tables), [(left, 1000)], "{gone_first}");
+        assert_eq!(tables.messages.live_messages().next(), Some(ix));
+        // The first one comes back, and the other goes.
+        tables.insert_message(gone_first, &found("m", Some(Kind::Claude)));
+        lose(&mut tables, left);
+        assert_eq!(live(&tables), [(gone_first, 1000)], "{gone_first}");
+        lose(&mut tables, gone_first);
+        assert_eq!(live(&tables), []);
+    }
+}
