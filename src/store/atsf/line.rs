@@ -44,6 +44,8 @@ pub struct AtsfLine<'a> {
     pub has_signature: bool,
     /// The idempotency key that msgfs wrote into it.
     pub idempotency_key: Option<Cow<'a, str>>,
+    /// The time in its name that msgfs wrote into it, if its place in the log gives another one.
+    pub name_time: Option<Timestamp>,
 }
 
 /// A time and the quality of its spelling.
@@ -72,8 +74,10 @@ impl AtsfTimestamp {
 /// # Errors
 /// [`AtsfLineError`]; it does not affect other lines of the log.
 pub fn parse(line: &str) -> Result<AtsfLine<'_>, AtsfLineError> {
-    let names = ["id", "role", "timestamp", "content", "toolCalls", "signature", "idem"];
-    let Some([id, role, timestamp, content, calls, signature, idem]) = pick_members(line, names)
+    let names =
+        ["id", "role", "timestamp", "content", "toolCalls", "signature", "idem", "nameTime"];
+    let Some([id, role, timestamp, content, calls, signature, idem, name_time]) =
+        pick_members(line, names)
     else {
         // A second parse finds the reason; this is rare.
         crate::store::text::json::visit_members(line, |_, _| {})?;
@@ -91,6 +95,7 @@ pub fn parse(line: &str) -> Result<AtsfLine<'_>, AtsfLineError> {
         calls: as_array(calls.as_ref()),
         has_signature: signature.is_some(),
         idempotency_key: as_text(idem.as_ref()),
+        name_time: as_text(name_time.as_ref()).and_then(|time| parse_time(&time).time()),
     })
 }
 
@@ -148,6 +153,14 @@ pub struct AtsfCounts {
     name_time: Option<i64>,
 }
 
+impl AtsfCounts {
+    /// Returns the time in the name of the next message, if that was written at this time: it keeps the order of the log.
+    pub(super) fn next_name_time(&self, time: Timestamp) -> Timestamp {
+        let after = self.name_time.map(|before| Timestamp::from_millis(before).plus_millis(1));
+        after.map_or(time, |after| after.max(time))
+    }
+}
+
 /// Counts a message in the stats of its thread. A line that gives no message of its own counts, too.
 pub(super) fn count_line(tally: &mut LogCursor<AtsfCounts>, line: &AtsfLine<'_>) {
     let stats = &mut tally.count.stats;
@@ -169,14 +182,12 @@ pub(super) fn count_message(
     else_time: Timestamp,
 ) -> (Timestamp, Timestamp) {
     count_line(tally, line);
-    let name_time = &mut tally.count.name_time;
     let own = line.parse_timestamp().time();
     let before = tally.last_time.map_or(else_time, Timestamp::from_millis);
     let time = own.unwrap_or(before);
     tally.last_time = own.map(Timestamp::millis).or(tally.last_time);
-    let after = name_time.map(|before| Timestamp::from_millis(before).plus_millis(1));
-    let name = after.map_or(time, |after| after.max(time));
-    *name_time = Some(name.millis());
+    let name = line.name_time.unwrap_or_else(|| tally.count.next_name_time(time));
+    tally.count.name_time = Some(name.millis());
     (time, name)
 }
 

@@ -130,6 +130,7 @@ impl MessageBuilder {
             model,
             tokens,
             in_reply_to: None,
+            name_time: None,
             result_files: Vec::new(),
         };
         BuiltMessage { message, usage }

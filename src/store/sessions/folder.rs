@@ -128,11 +128,12 @@ impl<D: SessionDialect> SessionFolder for ScannedSessions<D> {
         let head = self.head(id).ok_or_else(none)?;
         let mut counted: HashSet<String> = HashSet::new();
         let mut context = SessionContext::read(&self.store, self.locations(id))?;
-        for at in self.locations(id) {
+        for (name_time, at) in self.threads.get(id).into_iter().flatten() {
             let (built, answered) =
                 self.store.with_line(at, |text| build_message(&self.store, at, text))?;
             let mut message = built.message;
             message.in_reply_to = answered;
+            message.name_time = Some(*name_time);
             message.result_files = self.read_result_files(at, &message);
             let new = built.usage.into_iter().filter(|(answer, _)| counted.insert(answer.clone()));
             message.tokens = sum_tokens(new.map(|(_, tokens)| tokens));

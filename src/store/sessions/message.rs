@@ -40,6 +40,8 @@ pub struct SessionMessage {
     /// The id of the message that it answers: the last one that a fork shares with its origin. Only a reader of whole
     /// sessions knows it, and the files.
     pub in_reply_to: Option<String>,
+    /// The time in its name, which keeps the order of the session. Only a reader of whole sessions knows it.
+    pub name_time: Option<Timestamp>,
     /// The files with whole results that its calls name.
     pub result_files: Vec<SessionResultFile>,
 }

@@ -191,6 +191,7 @@ mod tests {
             model: None,
             tokens: None,
             in_reply_to: None,
+            name_time: None,
             result_files: Vec::new(),
         })
     }

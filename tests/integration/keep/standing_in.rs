@@ -22,6 +22,11 @@ fn texts(m: &Mount) -> usize {
     names.iter().filter(|name| shown::has_ending(name, "txt")).count()
 }
 
+/// Returns the names of all messages in threads.
+fn names(m: &Mount) -> String {
+    m.ok("find threads | LC_ALL=C sort")
+}
+
 fn delete_session(session: &Session) {
     fs::remove_dir_all(session.file.with_extension("")).expect("remove");
     fs::remove_file(&session.file).expect("remove");
@@ -171,6 +176,34 @@ fn s1022_codex() {
     bed.config(&stores(&bed, &["atsf"]));
     let m = bed.mount("anna");
     assert_eq!(look(&m), before);
+}
+
+/// S1376: a fork gets the messages of its origin when that is gone. A later keep of the fork adds them, and they have
+/// their names also when the fork is gone and the cache is lost.
+#[test]
+fn s1376_added_later() {
+    let bed = bed();
+    let mut session = Session::new(&bed, ONE, 0);
+    session.turn(1);
+    session.turn(2);
+    let mut fork = session.fork(&bed, TWO);
+    fork.lines += 100;
+    fork.turn(3);
+    kept(&bed, &[TWO]);
+    delete_session(&session);
+    let m = bed.mount("anna");
+    let before = names(&m);
+    assert!(kept(&bed, &[TWO]).contains("4 messages added"));
+    assert_eq!(log(&bed, TWO)[2]["nameTime"], log(&bed, TWO)[2]["timestamp"]);
+    assert!(log(&bed, TWO)[3].get("nameTime").is_none());
+    delete_session(&fork);
+    soon("the fork is gone", || !m.ok("find raw/claude").contains(TWO));
+    assert_eq!(names(&m), before);
+    let first = look(&m);
+    m.umount();
+    fs::remove_dir_all(bed.path("cache/msgfs")).expect("remove");
+    let m = bed.mount("anna");
+    assert_eq!(look(&m), first);
 }
 
 /// S1377: a session that two stores keep is shown until both have lost it, whichever of them loses it first.

@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::super::line::AtsfLine;
 use super::head::KeptSource;
-use crate::model::encode_hex;
+use crate::model::{Timestamp, encode_hex};
 use crate::store::Kind;
 use crate::store::sessions::message::{
     CallStatus, SessionBlock, SessionImage, SessionMessage, SessionResultFile, SessionRole,
@@ -34,11 +34,13 @@ struct KeptLine<'a> {
     model: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tokens: Option<KeptTokens>,
-    /// This and the next are members of msgfs's own.
+    /// This and the next two are members of msgfs's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     in_reply_to: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sub_agent: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name_time: Option<String>,
 }
 
 /// The folder in the URI of a file with a whole result.
@@ -175,6 +177,7 @@ pub fn render(kind: Kind, message: &SessionMessage) -> String {
         tokens: message.tokens.map(|t| KeptTokens { input: t.input, output: t.output }),
         in_reply_to: message.in_reply_to.as_deref().map(|id| kept_id(kind, id)),
         sub_agent: message.agent.as_deref(),
+        name_time: message.name_time.map(Timestamp::rfc3339),
     };
     match serde_json::to_string(&line) {
         Ok(text) => text,
@@ -263,6 +266,7 @@ pub fn read_message(
         model: owned(model.as_ref()),
         tokens,
         in_reply_to: answered_id(source.kind, text),
+        name_time: line.name_time,
         result_files,
     }
 }

@@ -78,7 +78,7 @@ pub fn keep_session(
 ) -> Result<KeepReport, StoreError> {
     let mut keeping =
         SessionKeeper { project, kind, id, thread: None, report: KeepReport::default() };
-    let head = read(&mut |message| keeping.keep_message(&message));
+    let head = read(&mut |message| keeping.keep_message(message));
     // The lines until a failure are kept, and the next keep finds them.
     let Some(thread) = keeping.thread.as_mut() else { return head.map(|_| keeping.report) };
     thread.flush()?;
@@ -98,12 +98,12 @@ struct SessionKeeper<'a> {
 }
 
 impl SessionKeeper<'_> {
-    fn keep_message(&mut self, message: &SessionMessage) -> Result<(), StoreError> {
+    fn keep_message(&mut self, mut message: SessionMessage) -> Result<(), StoreError> {
         let thread = match &mut self.thread {
             Some(thread) => thread,
             none => none.insert(KeptThread::open(self.project, self.kind, self.id)?),
         };
-        match thread.add_message(message)? {
+        match thread.add_message(&mut message)? {
             MessageFate::Known => {}
             MessageFate::Added => self.report.added += 1,
             MessageFate::TooLong(len) => self.report.left_out.push(format!(
@@ -215,7 +215,7 @@ impl KeptThread {
     }
 
     /// Adds a message that the log does not have yet.
-    fn add_message(&mut self, message: &SessionMessage) -> Result<MessageFate, StoreError> {
+    fn add_message(&mut self, message: &mut SessionMessage) -> Result<MessageFate, StoreError> {
         // Lines of sub-agents may also stand in the session itself.
         if self.folder.name.contains('.') && self.agent.is_none() {
             self.agent.clone_from(&message.agent);
@@ -224,6 +224,8 @@ impl KeptThread {
         if self.ids.contains(&id) {
             return Ok(MessageFate::Known);
         }
+        let next = self.tally.count.next_name_time(message.time);
+        message.name_time.take_if(|time| *time == next);
         let text = line::render(self.kind, message);
         if text.len() > MAX_LINE {
             return Ok(MessageFate::TooLong(text.len()));

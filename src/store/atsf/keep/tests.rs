@@ -101,6 +101,7 @@ fn message(id: &str, role: SessionRole, text: &str) -> SessionMessage {
         model: None,
         tokens: None,
         in_reply_to: None,
+        name_time: None,
         result_files: Vec::new(),
     }
 }
