@@ -1,6 +1,6 @@
 //! `msgfs keep`: writes sessions of harnesses into threads of projects.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use clap_complete::engine::ArgValueCompleter;
@@ -8,6 +8,7 @@ use msgfs::model::{display_path, sanitize_line};
 use msgfs::store::atsf::keep::ignore::{
     IGNORE_LINE, IgnoreState, find_ignore_state, threads_folder,
 };
+use msgfs::store::atsf::keep::project::KeptProject;
 use msgfs::store::atsf::keep::{KeepReport, MessageReceiver, keep_session, list};
 use msgfs::store::atsf::{project_folders, project_of};
 use msgfs::store::sessions::folder::{SessionFolder, open_sessions};
@@ -76,10 +77,12 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
         return Err(explain_no_sources(&context));
     }
     let targets = find_targets(&specs, args.store.as_deref())?;
-    let mut keeper = SessionKeeping { context: &context, args, targets, told: HashSet::new() };
+    let (told, there, projects) = (HashSet::new(), HashSet::new(), HashMap::new());
+    let mut keeper = SessionKeeping { context: &context, args, targets, told, there, projects };
     let opened: Vec<SessionSource<'_>> =
         sources.iter().filter_map(|spec| keeper.open_source(spec)).collect();
     let found = list_sessions(&opened);
+    keeper.there = found.iter().map(|one| one.head.id.clone()).collect();
     let chosen = match &args.session {
         Some(name) => select_sessions(found, name)?,
         None => found,
@@ -171,9 +174,13 @@ struct SessionKeeping<'a> {
     targets: Vec<KeepTarget<'a>>,
     /// The failures that were printed. Many sessions may fail for one reason.
     told: HashSet<String>,
+    /// The ids of all sessions that are not gone.
+    there: HashSet<String>,
+    /// The projects that have taken sessions.
+    projects: HashMap<&'a Path, KeptProject>,
 }
 
-impl SessionKeeping<'_> {
+impl<'a> SessionKeeping<'a> {
     fn print_failure(&mut self, text: String) {
         if self.told.insert(text.clone()) {
             output::print_notice(&format!("msgfs: {text}"));
@@ -223,22 +230,25 @@ impl SessionKeeping<'_> {
     }
 
     /// Keeps one session. Returns the folder of its thread, and what was added.
-    fn keep_one(&self, session: &FoundSession<'_>) -> Result<(PathBuf, KeepReport), Failure> {
+    fn keep_one(&mut self, session: &FoundSession<'_>) -> Result<(PathBuf, KeepReport), Failure> {
         let (store, id) = (session.store, &session.head.id);
-        let target = self.find_target(&session.head)?;
+        let &KeepTarget { store: target, project: folder, .. } = self.find_target(&session.head)?;
         if !self.args.tracked {
-            require_ignored(target.project, id)?;
+            require_ignored(folder, id)?;
         }
-        let state = self.context.paths.state.join("stores").join(&target.store.name);
+        let state = self.context.paths.state.join("stores").join(&target.name);
+        let project = self.projects.entry(folder).or_insert_with(|| {
+            let is_there = |id: &str| self.there.contains(id);
+            KeptProject::open(folder.to_owned(), state.join(list::FILE), is_there)
+        });
         let read = |each: &mut MessageReceiver<'_>| store.folder.read(id, each);
-        let report =
-            keep_session(target.project, &state.join(list::FILE), (store.spec.kind, id), read)
-                .map_err(|e| Failure::refused(format!("session {}: {e}", sanitize_line(id))))?;
-        Ok((threads_folder(target.project).join(id), report))
+        let report = keep_session(project, (store.spec.kind, id), read)
+            .map_err(|e| Failure::refused(format!("session {}: {e}", sanitize_line(id))))?;
+        Ok((threads_folder(folder).join(id), report))
     }
 
     /// Returns the project for a session: the named one, or the innermost that holds its working directory.
-    fn find_target(&self, head: &SessionHead) -> Result<&KeepTarget<'_>, Failure> {
+    fn find_target(&self, head: &SessionHead) -> Result<&KeepTarget<'a>, Failure> {
         if self.args.store.is_some()
             && let Some(named) = self.targets.first()
         {

@@ -10,12 +10,13 @@
 //! 4. `thread.json`, which makes the folder a thread.
 //!
 //! [`line`](mod@line) turns a message into a line and back, and [`head`] has the facts of `thread.json`. `ignore` keeps
-//! git from the folder.
+//! git from the folder. [`project`] tells which messages the threads of other sessions have already.
 
 pub mod head;
 pub mod ignore;
 pub mod line;
 pub mod list;
+pub mod project;
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -43,6 +44,7 @@ use crate::store::sessions::message::{SessionHead, SessionMessage};
 use crate::store::{Kind, StoreError, confined};
 use head::KeptHead;
 use list::KeptList;
+use project::KeptProject;
 
 /// The modes of what is kept: transcripts hold secrets.
 const FOLDER_MODE: u32 = 0o700;
@@ -65,14 +67,13 @@ pub struct KeepReport {
 pub type MessageReceiver<'a> = dyn FnMut(SessionMessage) -> Result<(), StoreError> + 'a;
 
 /// Writes what is new in a session into its thread of a project. `read` hands over the messages of the session of
-/// that kind and id, and returns its head; `list` is the file with the kept threads.
+/// that kind and id, and returns its head.
 ///
 /// # Errors
 /// As the system gave it, [`StoreError::Busy`] if another program holds the lock of the log, and
 /// [`StoreError::NotPermitted`] if the thread cannot be written. The messages before the failure are kept.
 pub fn keep_session(
-    project: &Path,
-    list: &Path,
+    project: &mut KeptProject,
     (kind, id): (Kind, &str),
     read: impl FnOnce(&mut MessageReceiver<'_>) -> Result<SessionHead, StoreError>,
 ) -> Result<KeepReport, StoreError> {
@@ -83,13 +84,13 @@ pub fn keep_session(
     let Some(thread) = keeping.thread.as_mut() else { return head.map(|_| keeping.report) };
     thread.flush()?;
     thread.sync_log()?;
-    thread.publish(&head?, list)?;
+    thread.publish(&head?, &keeping.project.list)?;
     Ok(keeping.report)
 }
 
 /// The state while a session is kept.
 struct SessionKeeper<'a> {
-    project: &'a Path,
+    project: &'a mut KeptProject,
     kind: Kind,
     id: &'a str,
     /// The thread, once there is a message.
@@ -99,11 +100,17 @@ struct SessionKeeper<'a> {
 
 impl SessionKeeper<'_> {
     fn keep_message(&mut self, mut message: SessionMessage) -> Result<(), StoreError> {
+        let id = line::kept_id(self.kind, &message.id);
         let thread = match &mut self.thread {
             Some(thread) => thread,
-            none => none.insert(KeptThread::open(self.project, self.kind, self.id)?),
+            None if !self.project.has_thread(self.id)
+                && self.project.has_gone_message(&id, message.time) =>
+            {
+                return Ok(());
+            }
+            none => none.insert(KeptThread::open(&self.project.folder, self.kind, self.id)?),
         };
-        match thread.add_message(&mut message)? {
+        match thread.add_message(&mut message, self.project)? {
             MessageFate::Known => {}
             MessageFate::Added => self.report.added += 1,
             MessageFate::TooLong(len) => self.report.left_out.push(format!(
@@ -214,14 +221,18 @@ impl KeptThread {
         }
     }
 
-    /// Adds a message that the log does not have yet.
-    fn add_message(&mut self, message: &mut SessionMessage) -> Result<MessageFate, StoreError> {
+    /// Adds a message that neither the log nor the thread of a session that is gone has yet.
+    fn add_message(
+        &mut self,
+        message: &mut SessionMessage,
+        project: &mut KeptProject,
+    ) -> Result<MessageFate, StoreError> {
         // Lines of sub-agents may also stand in the session itself.
         if self.folder.name.contains('.') && self.agent.is_none() {
             self.agent.clone_from(&message.agent);
         }
         let id = line::kept_id(self.kind, &message.id);
-        if self.ids.contains(&id) {
+        if self.ids.contains(&id) || project.has_gone_message(&id, message.time) {
             return Ok(MessageFate::Known);
         }
         let next = self.tally.count.next_name_time(message.time);

@@ -35,6 +35,11 @@ impl Bed {
         self.dir.path().join("state").join(list::FILE)
     }
 
+    /// Returns the project as a keep opens it while these sessions are there.
+    fn kept_project(&self, there: &[&str]) -> KeptProject {
+        KeptProject::open(self.project(), self.list(), |id| there.contains(&id))
+    }
+
     fn file(&self, name: &str) -> PathBuf {
         self.project().join(AGENT).join(THREADS).join(ID).join(name)
     }
@@ -50,7 +55,7 @@ impl Bed {
     ) -> Result<KeepReport, StoreError> {
         let kind =
             if messages.iter().any(|m| m.id.len() == 32) { Kind::Codex } else { Kind::Claude };
-        keep_session(&self.project(), &self.list(), (kind, ID), |each| {
+        keep_session(&mut self.kept_project(&[ID]), (kind, ID), |each| {
             messages.iter().cloned().try_for_each(each)?;
             Ok(head(kind, title))
         })
@@ -285,7 +290,7 @@ fn folders_of_others_are_left_alone() {
         assert!(!bed.file(LOG).exists());
     }
     for id in ["", ".", "..", "a/b", ".hidden"] {
-        let kept = keep_session(&bed.project(), &bed.list(), (Kind::Claude, id), |each| {
+        let kept = keep_session(&mut bed.kept_project(&[ID]), (Kind::Claude, id), |each| {
             each(three().remove(0))?;
             Ok(head(Kind::Claude, "t"))
         });
@@ -300,7 +305,7 @@ fn folders_of_others_are_left_alone() {
 #[test]
 fn what_was_read_before_a_failure_is_kept() {
     let bed = Bed::new();
-    let failed = keep_session(&bed.project(), &bed.list(), (Kind::Claude, ID), |each| {
+    let failed = keep_session(&mut bed.kept_project(&[ID]), (Kind::Claude, ID), |each| {
         each(three().remove(0))?;
         Err(StoreError::Moved)
     });
@@ -322,6 +327,38 @@ fn two_keeps_at_once_double_nothing() {
     });
     assert_eq!((added, bed.log().lines().count()), (400, 400));
     assert_eq!(fs::read_to_string(bed.list()).unwrap().lines().count(), 1);
+}
+
+#[test]
+fn a_fork_keeps_nothing_that_the_thread_of_its_origin_has() {
+    let bed = Bed::new();
+    bed.keep(&three()).unwrap();
+    let keep_fork = |there: &[&str], messages: &[SessionMessage]| {
+        let mut project = bed.kept_project(there);
+        let kept = keep_session(&mut project, (Kind::Claude, "fork"), |each| {
+            messages.iter().cloned().try_for_each(each)?;
+            Ok(SessionHead { id: "fork".into(), ..head(Kind::Claude, "t") })
+        });
+        kept.unwrap().added
+    };
+    let fork = bed.file("").with_file_name("fork");
+    assert_eq!(keep_fork(&["fork"], &three()), 0);
+    assert!(!fork.exists());
+    let mut all = three();
+    all.push(message("d", SessionRole::Agent, "text d"));
+    assert_eq!(keep_fork(&["fork"], &all), 1);
+    assert_eq!(keep_fork(&["fork"], &all), 0);
+    // The thread of the origin is another program's, and then it is gone.
+    let meta = bed.meta();
+    fs::write(bed.file(META), meta.replace(ID, "other")).unwrap();
+    assert_eq!(keep_fork(&["fork"], &all[..1]), 1);
+    fs::write(bed.file(META), meta).unwrap();
+    assert_eq!(keep_fork(&["fork"], &all), 0);
+    fs::remove_dir_all(bed.file("")).unwrap();
+    assert_eq!(keep_fork(&["fork"], &all), 2);
+    let ids = fs::read_to_string(fork.join(LOG)).unwrap();
+    let ids = ids.lines().map(|text| atsf_line::parse(text).unwrap().id.into_owned());
+    assert_eq!(ids.collect::<Vec<_>>(), ["d", "a", "b", "c"]);
 }
 
 fn any_text() -> impl Strategy<Value = String> {
