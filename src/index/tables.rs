@@ -114,20 +114,34 @@ impl IndexTables {
         InsertOutcome::New(ix)
     }
 
-    /// Applies a report of a known key. The message may be in two stores: its own, which counts, and one that keeps it.
+    /// Applies a report of a known key. The message may be in several stores: its own, which counts, and others that keep
+    /// it. But a thread that was kept from a session that is gone has its messages, not a fork that copied them.
     fn apply_report(&mut self, ix: MsgIx, store: usize, found: &FoundMessage<'_>) -> InsertOutcome {
-        let entry = self.messages.entry(ix);
+        let entry = *self.messages.entry(ix);
         if entry.is_gone() || entry.store() == store {
             return self.apply_repeat(ix, store, found);
         }
-        if found.origin.is_some() {
+        let home = self.messages.find_message_home(store, found);
+        let there = self.threads.intern_thread(&mut self.messages, home, &found.thread);
+        let here = self.threads.next_thread(&self.messages, ix);
+        let (is_kept, was_kept) = (found.origin.is_some(), self.messages.is_kept(&entry));
+        let kept = if is_kept { there } else { here };
+        let kept_counts = there != here && !self.has_message_in(kept, home.store);
+        if is_kept && was_kept || is_kept != kept_counts {
             let source = SourceId::new(store, found.at.source);
-            self.messages.note_kept_copy(ix, source, &found.at, false);
+            self.messages.note_kept_copy(ix, (source, there), &found.at, false);
             return InsertOutcome::Known;
         }
-        let (source, at, is_stale) = (entry.source(), entry.location(), entry.is_stale());
-        self.messages.note_kept_copy(ix, source, &at, is_stale);
+        let place = (entry.source(), here);
+        self.messages.note_kept_copy(ix, place, &entry.location(), entry.is_stale());
         self.apply_restated(ix, store, found)
+    }
+
+    /// Returns true if a store has messages of a thread. It looks at a few: a session that is not gone has most of them.
+    fn has_message_in(&self, thread: ThreadIx, store: usize) -> bool {
+        let some = self.threads.thread_chain(&self.messages, thread).take(100);
+        some.map(|ix| self.messages.entry(ix))
+            .any(|entry| entry.store() == store && entry.is_live() && !entry.is_stale())
     }
 
     /// Applies a report of a known key in one store: a duplicate, or the message after a rescan.
@@ -228,8 +242,7 @@ impl IndexTables {
     /// Removes messages that are gone from the views, and from the list those that another store keeps. Returns the
     /// kept ones.
     pub(super) fn dismiss_gone(&mut self, gone: &mut Vec<MsgIx>) -> Vec<MsgIx> {
-        let kept: Vec<MsgIx> =
-            gone.iter().copied().filter(|ix| self.messages.use_kept_copy(*ix)).collect();
+        let kept: Vec<MsgIx> = gone.iter().copied().filter(|ix| self.use_kept_copy(*ix)).collect();
         gone.retain(|ix| kept.binary_search(ix).is_err());
         for ix in &*gone {
             self.hide_message(*ix, IndexEntry::set_gone);
@@ -241,6 +254,14 @@ impl IndexTables {
             self.threads.recompute_thread_bits(&self.messages, thread);
         }
         kept
+    }
+
+    /// Moves the entry of a message that is gone to its next place. Returns false if it has none.
+    fn use_kept_copy(&mut self, ix: MsgIx) -> bool {
+        let here = self.threads.next_thread(&self.messages, ix);
+        let Some(there) = self.messages.use_kept_copy(ix, here) else { return false };
+        self.threads.queue_move(&self.messages, ix, there);
+        true
     }
 
     /// Removes a message that is rejected later from every view but `rejected/`.

@@ -3,7 +3,7 @@
 //!
 //! Such a message has one entry, whose place is the one in its own store. The places in the keeping stores wait here.
 //! When the message is gone from the place of its entry, the entry gets the next place. So it keeps its names and inode
-//! numbers.
+//! numbers. If its own store has a copy of it in another thread, the kept one may count instead, and the copy waits.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use bytemuck::{Pod, Zeroable};
 
 use super::entry::EntryFlags;
 use super::{EntryTable, MessageHome, MessageTable};
-use crate::index::position::MsgIx;
+use crate::index::position::{MsgIx, ThreadIx};
 use crate::index::source::SourceId;
 use crate::store::{FoundMessage, Location};
 
-/// A further place of a message: 24 bytes.
+/// A further place of a message: 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub(in crate::index) struct KeptCopy {
@@ -23,8 +23,10 @@ pub(in crate::index) struct KeptCopy {
     ix: MsgIx,
     source: SourceId,
     len: u32,
+    thread: ThreadIx,
     /// 1 if a rescan has not found it again yet, or else 0.
     stale: u32,
+    unused: u32,
 }
 
 /// The further places of messages, by message and source.
@@ -43,13 +45,13 @@ impl KeptCopies {
         fits.then(|| Self(list.into_iter().map(|copy| ((copy.ix, copy.source), copy)).collect()))
     }
 
-    /// Takes out the first place of a message that is not stale.
-    fn take_place(&mut self, ix: MsgIx) -> Option<KeptCopy> {
+    /// Takes out a place of a message that is not stale, in this thread if there is one.
+    fn take_place(&mut self, ix: MsgIx, thread: ThreadIx) -> Option<KeptCopy> {
         let from = (ix, SourceId::new(0, 0));
-        let mut places = self.0.range(from..).take_while(|((of, _), _)| *of == ix);
-        let (place, _) = places.find(|(_, copy)| copy.stale == 0)?;
-        let place = *place;
-        self.0.remove(&place)
+        let places = self.0.range(from..).take_while(|((of, _), _)| *of == ix);
+        let fresh = places.map(|(_, copy)| *copy).filter(|copy| copy.stale == 0);
+        let next = fresh.min_by_key(|copy| copy.thread != thread)?;
+        self.0.remove(&(ix, next.source))
     }
 }
 
@@ -58,24 +60,29 @@ impl MessageTable {
     pub(in crate::index) fn note_kept_copy(
         &mut self,
         ix: MsgIx,
-        source: SourceId,
+        (source, thread): (SourceId, ThreadIx),
         at: &Location,
         is_stale: bool,
     ) {
         let (offset, len, stale) = (at.offset, at.len, is_stale.into());
-        let copy = KeptCopy { offset, ix, source, len, stale };
+        let copy = KeptCopy { offset, ix, source, len, thread, stale, unused: 0 };
         self.kept_copies.0.insert((ix, source), copy);
     }
 
-    /// Moves the entry of a message that is gone to its next place. Returns false if it has none.
-    pub(in crate::index) fn use_kept_copy(&mut self, ix: MsgIx) -> bool {
-        let Some(copy) = self.kept_copies.take_place(ix) else { return false };
+    /// Moves the entry of a message that is gone from a thread to its next place. Returns the thread there; `None` if it
+    /// has no other place.
+    pub(in crate::index) fn use_kept_copy(
+        &mut self,
+        ix: MsgIx,
+        thread: ThreadIx,
+    ) -> Option<ThreadIx> {
+        let copy = self.kept_copies.take_place(ix, thread)?;
         let entry = self.entry_mut(ix);
         (entry.source, entry.offset, entry.len) = (copy.source, copy.offset, copy.len);
         entry.size = 0;
         entry.flags.set(EntryFlags::STALE, false);
         self.note_change();
-        true
+        Some(copy.thread)
     }
 
     /// Marks the further places in some sources as stale, or as found.

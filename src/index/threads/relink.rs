@@ -110,11 +110,28 @@ impl ThreadTable {
             if messages.links_mut().set_link(store, ix, answers, own) {
                 self.pending.push(ix);
             }
-        } else if messages.entry(ix).thread() != own {
-            self.rethreaded.insert(ix, own);
         } else {
-            self.rethreaded.remove(&ix);
+            self.queue_move(messages, ix, own);
         }
+    }
+
+    /// Records that a message that no link moves belongs to a thread.
+    pub(in crate::index) fn queue_move(
+        &mut self,
+        messages: &MessageTable,
+        ix: MsgIx,
+        thread: ThreadIx,
+    ) {
+        if messages.entry(ix).thread() == thread {
+            self.rethreaded.remove(&ix);
+        } else {
+            self.rethreaded.insert(ix, thread);
+        }
+    }
+
+    /// Returns the thread of a message that no link moves, also before [`ThreadTable::relink_threads`] moves it there.
+    pub(in crate::index) fn next_thread(&self, messages: &MessageTable, ix: MsgIx) -> ThreadIx {
+        self.rethreaded.get(&ix).copied().unwrap_or_else(|| messages.entry(ix).thread())
     }
 
     /// Records that a link may have begun or ceased to count.

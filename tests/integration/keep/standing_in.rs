@@ -178,6 +178,50 @@ fn s1022_codex() {
     assert_eq!(look(&m), before);
 }
 
+/// S1375: a session that is gone has its messages in its kept thread, also while a fork of it is there, and after that.
+/// A keep of the fork adds none of them. If the kept thread is removed, the fork has them.
+#[test]
+fn s1375_fork_stays() {
+    for is_removed in [false, true] {
+        let bed = bed();
+        let mut session = Session::new(&bed, ONE, 0);
+        session.turn(1);
+        session.turn(2);
+        let mut fork = session.fork(&bed, TWO);
+        fork.lines += 100;
+        fork.turn(3);
+        kept(&bed, &["--all"]);
+        let m = bed.mount("anna");
+        let before = names(&m);
+        delete_session(&session);
+        soon("the session is gone", || !m.ok("find raw/claude").contains(ONE));
+        // The fork is read again meanwhile.
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        assert_eq!(names(&m), before);
+        assert!(kept(&bed, &["--all"]).contains("0 messages added"));
+        m.umount();
+        fs::remove_dir_all(bed.path("cache/msgfs")).expect("remove");
+        let m = bed.mount("anna");
+        assert_eq!(names(&m), before, "without a cache");
+        if is_removed {
+            fs::remove_dir_all(folder(&bed, ONE)).expect("remove");
+            let moved = || m.ok(&format!("ls threads/{TWO}")).matches(".txt").count() == 6;
+            soon("the fork has the messages", moved);
+            assert!(!m.ls("threads").contains(&ONE.to_owned()));
+            assert!(kept(&bed, &["--all"]).contains("4 messages added"));
+        } else {
+            delete_session(&fork);
+            soon("the fork is gone", || !m.ok("find raw/claude").contains(TWO));
+            assert_eq!(names(&m), before, "without both");
+        }
+        let last = look(&m);
+        m.umount();
+        fs::remove_dir_all(bed.path("cache/msgfs")).expect("remove");
+        let m = bed.mount("anna");
+        assert_eq!(look(&m), last, "without a cache at the end");
+    }
+}
+
 /// S1376: a fork gets the messages of its origin when that is gone. A later keep of the fork adds them, and they have
 /// their names also when the fork is gone and the cache is lost.
 #[test]

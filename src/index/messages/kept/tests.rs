@@ -172,3 +172,40 @@ fn a_message_that_two_stores_keep_stays_until_both_have_lost_it() {
         assert_eq!(live(&tables), []);
     }
 }
+
+#[test]
+fn a_kept_thread_has_the_messages_of_a_session_that_is_gone_and_not_a_fork() {
+    let insert = |tables: &mut IndexTables, store: usize, thread: &'static str| {
+        let mut found = found("m", (store == KEEPER).then_some(Kind::Claude));
+        found.thread = thread.into();
+        found.at.source = if thread == "fork" { 2 } else { 1 };
+        if let InsertOutcome::New(ix) = tables.insert_message(store, &found) {
+            tables.admit_message(ix);
+        }
+    };
+    let place = |tables: &mut IndexTables| {
+        tables.relink_threads();
+        let [ix] = tables.messages.live_messages().collect::<Vec<_>>()[..] else {
+            panic!("not one message")
+        };
+        let entry = tables.messages.entry(ix);
+        let (thread, _) = tables.threads.thread_id(&tables.messages, entry.thread());
+        (thread.to_owned(), entry.store())
+    };
+    for order in [[(OWN, "fork"), (KEEPER, "session")], [(KEEPER, "session"), (OWN, "fork")]] {
+        let mut tables = both();
+        for (store, thread) in order {
+            insert(&mut tables, store, thread);
+        }
+        assert_eq!(place(&mut tables), ("session".to_owned(), KEEPER), "{order:?}");
+        // The session comes back, and goes again.
+        insert(&mut tables, OWN, "session");
+        assert_eq!(place(&mut tables), ("session".to_owned(), OWN));
+        lose(&mut tables, OWN);
+        assert_eq!(place(&mut tables), ("session".to_owned(), KEEPER));
+        insert(&mut tables, OWN, "fork");
+        assert_eq!(place(&mut tables), ("session".to_owned(), KEEPER));
+        lose(&mut tables, KEEPER);
+        assert_eq!(place(&mut tables), ("fork".to_owned(), OWN));
+    }
+}
