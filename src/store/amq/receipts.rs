@@ -3,8 +3,10 @@
 
 use serde_json::Value;
 
-use super::{AmqStore, message};
+use super::AmqStore;
+use super::message::{self, FILE_BYTES};
 use crate::model::{DeliveryState, Timestamp, plain_id};
+use crate::store::digest::secure_hash64;
 use crate::store::text::time::parse_time;
 use crate::store::{Receipt, SentMessage};
 
@@ -18,23 +20,13 @@ struct AmqClaim {
 }
 
 impl AmqStore {
-    /// Returns what is proven of a message for one recipient. Files count by their content, which the table knows.
+    /// Returns what is proven of a message for one recipient, by the files that its mailbox has now.
     pub(super) fn find_message_receipt(&self, one: &SentMessage<'_>) -> Receipt {
         if !message::is_handle(one.to) {
             return Receipt::default();
         }
-        let (mut new, mut cur) = (None, None);
-        {
-            let table = self.table.read();
-            let inbox = format!("agents/{}/inbox/", one.to);
-            for (_, n) in self.format.find_copies(&table, one.at.source) {
-                match table.folder(n).strip_prefix(&inbox) {
-                    Some("new") => new = Some(table.name(n).to_owned()),
-                    Some("cur") => cur = Some(table.name(n).to_owned()),
-                    _ => {}
-                }
-            }
-        }
+        // This is the order in which a claim moves a file.
+        let [new, cur] = ["inbox/new", "inbox/cur"].map(|leaf| self.find_copy_time(one, leaf));
         // A program that claims a file leaves the name in `new/` free.
         if cur.is_some() || new.is_none() {
             let claim = self.read_claim(one.id, one.to);
@@ -43,10 +35,26 @@ impl AmqStore {
                 return Receipt::of_state(DeliveryState::Read, since);
             }
         }
-        let Some(name) = new else { return Receipt::default() };
-        let folder = self.open_mailbox_folder(one.to, "inbox/new").ok();
-        let since = folder.and_then(|folder| folder.modified_time(&name));
-        Receipt::of_state(DeliveryState::Delivered, since)
+        let delivered = |since| Receipt::of_state(DeliveryState::Delivered, Some(since));
+        new.map_or_else(Receipt::default, delivered)
+    }
+
+    /// Returns the time of the file in a folder of the recipient that has the bytes of a message, if there is one. The
+    /// table knows the names of its copies, but not whether a file has changed since the last scan.
+    fn find_copy_time(&self, one: &SentMessage<'_>, leaf: &str) -> Option<Timestamp> {
+        let folder = self.open_mailbox_folder(one.to, leaf).ok()?;
+        let (content, mut names) = {
+            let table = self.table.read();
+            let copies = self.format.find_copies(&table, one.at.source).into_iter();
+            let names: Vec<String> = copies.map(|(_, n)| table.name(n).to_owned()).collect();
+            (table.facts(one.at.source)?.content, names)
+        };
+        names.sort_unstable();
+        names.dedup();
+        names.iter().find_map(|name| {
+            let bytes = folder.read_file(name, FILE_BYTES + 1).ok().flatten()?;
+            (secure_hash64(&bytes) == content).then(|| folder.modified_time(name)).flatten()
+        })
     }
 
     /// Returns what the receipt of a recipient for a message says; `None` if there is no such receipt.

@@ -1,5 +1,6 @@
 mod obstacles;
 mod odd;
+mod receipts;
 
 use crate::store::MessageReader;
 use crate::store::RawTree as _;
