@@ -260,6 +260,19 @@ fn s33_rm() {
     assert_eq!(m.ls("inbox"), [""; 0]);
 }
 
+/// S33: a removed name is gone, whether its message was read before or not. Its id and `.reply` stay.
+#[test]
+fn s33_removed_name() {
+    let (_bed, m, recs, names) = mounted_three();
+    m.cat(&format!("inbox/{}", names[1]));
+    for (rec, name) in recs.iter().zip(&names).take(2) {
+        let stem = name.strip_suffix(".txt").unwrap();
+        m.ok(&format!("rm 'inbox/{name}' && ! ls 'inbox/{name}' && ls 'inbox/{stem}.reply'"));
+        let (_, id8) = stem.rsplit_once('-').unwrap();
+        assert_eq!(m.cat(&format!("inbox/{id8}")), rec.file("none"));
+    }
+}
+
 /// S34: `mv archive/<day>/X inbox/` makes X unread again. Both folders have it.
 #[test]
 fn s34_unread_again() {
