@@ -164,8 +164,8 @@ fn s150_arrival() {
     assert_eq!(log(&project, ONE).len(), 3);
 }
 
-/// S1370: messages that two threads have keep their names in a mount without the cache, which reads the threads in another
-/// order.
+/// S1370: messages that two threads have keep their names in a mount without the cache, which reads the threads in
+/// another order.
 #[test]
 fn s1370_names_depend_on_no_order_of_arrival() {
     let (bed, project, m) = with(|p| thread(p, ONE, "t", &two()));

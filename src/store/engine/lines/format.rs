@@ -17,7 +17,7 @@ use super::table::{LogRoot, LogRowOf};
 use crate::model::Timestamp;
 use crate::store::engine::Format;
 use crate::store::{
-    FoundMessage, Location, MessageReader as _, Record, StoreError, StoreProperties, StoreSpec,
+    FoundMessage, Location, MessageReader, Record, StoreError, StoreProperties, StoreSpec,
 };
 
 /// The properties that all stores of a format share.
@@ -200,7 +200,7 @@ pub trait LineFormat: Format<LineStore<Self>> {
         text: &str,
     ) -> Result<Record, StoreError>;
 
-    /// Returns the digest of a message; see [`MessageReader::content_digest`](crate::store::MessageReader::content_digest).
+    /// Returns the digest of a message; see [`MessageReader::content_digest`].
     ///
     /// # Errors
     /// As there.
