@@ -22,8 +22,8 @@ use crate::model::sanitize_line;
 
 /// The number of silences in a row, of five seconds each, after which the bucket is checked.
 const SILENCES: u32 = 6;
-/// The number of connections that ended behind the same value, after which values are read in a way that nothing can
-/// break.
+/// The number of connections in a row that were lost before all was read, after which values are read in a way that
+/// nothing can break.
 const STRIKES: u32 = 3;
 /// The number of counts that are merged at once.
 const COUNTS: usize = 4096;

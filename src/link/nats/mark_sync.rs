@@ -144,7 +144,7 @@ pub struct MarkSyncState {
     pub file_length: u64,
     /// The sequence number of the last value that was read.
     pub last_seq: u64,
-    /// The number of connections in a row that ended behind the same value, before all was read.
+    /// The number of connections in a row that were lost before all was read. A value may break each of them.
     pub strikes: u32,
 }
 
@@ -217,11 +217,11 @@ impl MarkSyncWorker {
             *known = Some(MarkSyncState { host, ..MarkSyncState::default() });
         }
         let Some(known) = known else { return Ok(()) };
-        let before = std::mem::take(&mut known.last_seq);
+        known.last_seq = 0;
         let ended = mark_session::run(self, known).await;
         let at_first = !self.is_connected.load(Ordering::Relaxed);
-        let again =
-            at_first && matches!(ended, Err(NatsError::Lost(_))) && known.last_seq == before;
+        // How many values came before is chance.
+        let again = at_first && matches!(ended, Err(NatsError::Lost(_)));
         known.strikes = if again { known.strikes + 1 } else { 0 };
         ended
     }
