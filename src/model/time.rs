@@ -64,6 +64,11 @@ impl Timestamp {
         Self(self.0.saturating_add(ms))
     }
 
+    /// Returns this time if it is behind another one, else the millisecond behind that. So both keep their order.
+    pub fn kept_behind(self, before: Option<Self>) -> Self {
+        before.map_or(self, |before| self.max(before.plus_millis(1)))
+    }
+
     /// Returns the UTC day of this time.
     pub fn day(self) -> Day {
         Day(self.clamp_to_calendar().0.div_euclid(MS_PER_DAY))

@@ -425,7 +425,7 @@ fn s1361_a_question_that_was_refused_is_not_waited_for() {
     assert!(begin.elapsed() < PATIENCE, "it waited");
     let why = ask(&format!("{nobody},{to}"), "4s", &[]);
     assert!(why.contains(&format!("no answer from {to} yet")), "{why}");
-    // Who has answered is not waited for either.
+    // Nobody waits for a recipient who has answered, either.
     let _bob = bob.carry();
     std::thread::scope(|scope| {
         let asking = scope.spawn(|| ask(&format!("{nobody},{to}"), "10m", &["--all"]));

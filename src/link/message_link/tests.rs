@@ -578,8 +578,8 @@ fn given_up_and_tried_again() {
     assert_eq!(bench.fake.0.lock().got, [b"two"]);
 }
 
-/// What is given up after a try without an answer may have arrived, whatever later tries said. What is given up before
-/// each try, or after tries that the engine did not take, has not.
+/// A message that is given up after a try without an answer may have arrived, whatever later tries said. One that is given
+/// up before each try, or after tries that the engine did not take, has not.
 #[test]
 fn what_is_given_up_after_a_lost_answer_may_have_arrived() {
     quiet(|| {

@@ -1,6 +1,8 @@
 //! The proofs that a message of mine has arrived: the folder of the recipient's mailbox in which it lies, and the
 //! receipt of its claim (docs/formats/amq.md, section 5).
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::AmqStore;
@@ -25,8 +27,10 @@ impl AmqStore {
         if !message::is_handle(one.to) {
             return Receipt::default();
         }
+        let copies = self.list_copies(one.at.source);
+        let look = |leaf| self.find_copy_time(one.to, leaf, copies.as_ref()?);
         // This is the order in which a claim moves a file.
-        let [new, cur] = ["inbox/new", "inbox/cur"].map(|leaf| self.find_copy_time(one, leaf));
+        let [new, cur] = ["inbox/new", "inbox/cur"].map(look);
         // A program that claims a file leaves the name in `new/` free.
         if cur.is_some() || new.is_none() {
             let claim = self.read_claim(one.id, one.to);
@@ -39,21 +43,27 @@ impl AmqStore {
         new.map_or_else(Receipt::default, delivered)
     }
 
-    /// Returns the time of the file in a folder of the recipient that has the bytes of a message, if there is one. The
-    /// table knows the names of its copies, but not whether a file has changed since the last scan.
-    fn find_copy_time(&self, one: &SentMessage<'_>, leaf: &str) -> Option<Timestamp> {
-        let folder = self.open_mailbox_folder(one.to, leaf).ok()?;
-        let (content, mut names) = {
-            let table = self.table.read();
-            let copies = self.format.find_copies(&table, one.at.source).into_iter();
-            let names: Vec<String> = copies.map(|(_, n)| table.name(n).to_owned()).collect();
-            (table.facts(one.at.source)?.content, names)
-        };
-        names.sort_unstable();
-        names.dedup();
+    /// Returns the hash of the bytes of a message, and the names of its copies. The table does not know whether a file has
+    /// changed since the last scan.
+    fn list_copies(&self, source: u32) -> Option<(u64, BTreeSet<String>)> {
+        let table = self.table.read();
+        let copies = self.format.find_copies(&table, source).into_iter();
+        let names = copies.map(|(_, n)| table.name(n).to_owned()).collect();
+        Some((table.facts(source)?.content, names))
+    }
+
+    /// Returns the time of the file in a folder of a recipient that has one of these names and the bytes of this hash, if
+    /// there is one.
+    fn find_copy_time(
+        &self,
+        to: &str,
+        leaf: &str,
+        (content, names): &(u64, BTreeSet<String>),
+    ) -> Option<Timestamp> {
+        let folder = self.open_mailbox_folder(to, leaf).ok()?;
         names.iter().find_map(|name| {
             let bytes = folder.read_file(name, FILE_BYTES + 1).ok().flatten()?;
-            (secure_hash64(&bytes) == content).then(|| folder.modified_time(name)).flatten()
+            (secure_hash64(&bytes) == *content).then(|| folder.modified_time(name)).flatten()
         })
     }
 

@@ -156,8 +156,7 @@ pub struct AtsfCounts {
 impl AtsfCounts {
     /// Returns the time in the name of the next message, if that was written at this time: it keeps the order of the log.
     pub(super) fn next_name_time(&self, time: Timestamp) -> Timestamp {
-        let after = self.name_time.map(|before| Timestamp::from_millis(before).plus_millis(1));
-        after.map_or(time, |after| after.max(time))
+        time.kept_behind(self.name_time.map(Timestamp::from_millis))
     }
 }
 

@@ -199,8 +199,8 @@ impl<'a, D: SessionDialect> SessionFold<'_, 'a, D> {
     ) -> FoundMessage<'a> {
         let agent = agent_of_log::<D>(self.log, message.is_sidechain);
         let read = &mut self.log.facts.read;
-        let after = read.name_time.map(|before| Timestamp::from_millis(before).plus_millis(1));
-        let name_time = after.map_or(message.time, |after| after.max(message.time));
+        let before = read.name_time.map(Timestamp::from_millis);
+        let name_time = message.time.kept_behind(before);
         read.name_time = Some(name_time.millis());
         if self.log.facts.title.is_none() {
             // It is reported without a title, also if none follows.

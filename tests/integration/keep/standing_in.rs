@@ -178,18 +178,24 @@ fn s1022_codex() {
     assert_eq!(look(&m), before);
 }
 
+/// Returns a session of two turns, and a fork of it with a third one.
+fn session_and_fork(bed: &Bed) -> (Session, Session) {
+    let mut session = Session::new(bed, ONE, 0);
+    session.turn(1);
+    session.turn(2);
+    let mut fork = session.fork(bed, TWO);
+    fork.lines += 100;
+    fork.turn(3);
+    (session, fork)
+}
+
 /// S1375: a session that is gone has its messages in its kept thread, also while a fork of it is there, and after that.
 /// A keep of the fork adds none of them. If the kept thread is removed, the fork has them.
 #[test]
 fn s1375_fork_stays() {
     for is_removed in [false, true] {
         let bed = bed();
-        let mut session = Session::new(&bed, ONE, 0);
-        session.turn(1);
-        session.turn(2);
-        let mut fork = session.fork(&bed, TWO);
-        fork.lines += 100;
-        fork.turn(3);
+        let (session, fork) = session_and_fork(&bed);
         kept(&bed, &["--all"]);
         let m = bed.mount("anna");
         let before = names(&m);
@@ -227,12 +233,7 @@ fn s1375_fork_stays() {
 #[test]
 fn s1376_added_later() {
     let bed = bed();
-    let mut session = Session::new(&bed, ONE, 0);
-    session.turn(1);
-    session.turn(2);
-    let mut fork = session.fork(&bed, TWO);
-    fork.lines += 100;
-    fork.turn(3);
+    let (session, fork) = session_and_fork(&bed);
     kept(&bed, &[TWO]);
     delete_session(&session);
     let m = bed.mount("anna");
