@@ -14,7 +14,7 @@
 //!   those that are added later.
 //! - `mark_log`: the file of marks. `mark_save`: marks on their way to that file. `mark_sync`: their ways to and from
 //!   the stores and my other machines.
-//! - `snapshot`: the tables on disk. `column`, `intern`, `slots`, `source`: tables of plain values.
+//! - `snapshot`: the tables on disk. `saved_tables`: written there, and restored at the start. `column`, `intern`, `slots`, `source`: tables of plain values.
 //! - `change_signal`: the signal on which threads wait for a change.
 //! - `position`: positions in the tables. A position that leads nowhere panics with a sentence, and
 //!   `fuse::guard` answers EIO.
@@ -37,6 +37,7 @@ mod mark_sync;
 mod marks;
 mod messages;
 mod position;
+mod saved_tables;
 mod slots;
 mod snapshot;
 mod source;
@@ -57,7 +58,6 @@ pub use tables::IndexTables;
 pub use threads::ThreadTable;
 pub use trust::{Reject, RejectKey, TrustTable};
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -66,14 +66,14 @@ use crate::model::locks::{LockLevel, Mutex, RwLock, RwLockReadGuard};
 
 use crate::identity::Keyring;
 use crate::model::{MessageKey, PublicKey, Timestamp, Unsigned};
-use crate::store::append_log::{AppendLog, AppendSync, read_log};
+use crate::store::append_log::{AppendLog, AppendSync};
 use crate::store::engine::files;
-use crate::store::{Store, StoreError, ThreadScheme, process};
+use crate::store::{Store, StoreError, process};
 use apply::ScanApplier;
-use mark_log::{MarkChange, MarkCheckpoint, MarkFile};
-use messages::StoreInfo;
+use mark_log::{MarkCheckpoint, MarkFile};
+use saved_tables::{restore_tables, store_info};
 use stores::StoreList;
-use trust::{PriorMessages, TrustJudge};
+use trust::TrustJudge;
 
 /// The files and the policy of an index.
 #[derive(Clone, Debug)]
@@ -124,9 +124,6 @@ pub struct Index {
     /// True if a watcher has the stores scanned at their [due times](Store::due_time).
     watched: AtomicBool,
 }
-
-/// A size that the file of messages from before keys were pinned never reaches.
-const PRIOR_LIMIT: u64 = 1 << 30;
 
 /// The reason why an index could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -251,9 +248,18 @@ impl Index {
         Ok(number)
     }
 
+    /// Returns the store of this number.
+    ///
+    /// # Panics
+    /// If there is none: numbers of stores come from the index and stay valid.
+    #[track_caller]
+    pub fn store(&self, number: usize) -> &Arc<dyn Store> {
+        column::at(&self.stores, number)
+    }
+
     /// Returns the store of a message.
     pub fn store_of(&self, entry: &IndexEntry) -> &Arc<dyn Store> {
-        column::at(&self.stores, entry.store())
+        self.store(entry.store())
     }
 
     /// Returns the key that signs what I send in a store, if it is known.
@@ -393,6 +399,7 @@ impl Index {
             store: store.as_ref(),
             bulk,
             reserved: false,
+            messages_before: self.tables.read().messages.messages_so_far(),
             stale: Vec::new(),
             changes: IndexChanges::default(),
             progress,
@@ -427,7 +434,7 @@ impl Index {
     }
 
     fn trust_judge(&self, number: usize) -> TrustJudge<'_> {
-        let store = column::at(&self.stores, number);
+        let store = self.store(number);
         TrustJudge {
             keyring: &self.keyring,
             unsigned: self.settings.unsigned,
@@ -463,44 +470,6 @@ impl Index {
         MessageKey { store, from, id }
     }
 
-    /// Writes the snapshot if anything changed since the last one, and then uses its tables. Values that came
-    /// since the last snapshot then need no memory any more.
-    pub fn save_snapshot(&self) {
-        let Some(changes) = self.write_snapshot().filter(|_| self.settings.map) else { return };
-        let Some(saved) = load_snapshot(&self.stores, &self.settings) else { return };
-        let mut tables = self.tables.write();
-        let old = (tables.change_count() == changes).then(|| tables.adopt_tables(saved.tables));
-        drop(tables);
-        drop(old);
-        process::trim_heap();
-    }
-
-    /// Writes the snapshot if anything changed since the last one. Returns the change count of its tables.
-    fn write_snapshot(&self) -> Option<u64> {
-        let unsaved = self.unsaved.swap(false, Ordering::Relaxed);
-        if !unsaved || self.settings.read_only {
-            return None;
-        }
-        self.sync_marks();
-        let _turns: Vec<_> = self.scanning.iter().map(Mutex::lock).collect();
-        let mut marks = self.marks.lock();
-        _ = self.save_marks(&mut marks);
-        let stores: Vec<Vec<u8>> = self.stores.iter().map(|s| s.save_cursors()).collect();
-        let tables = self.tables.read();
-        let result = snapshot::save(
-            &self.settings.snapshot,
-            &snapshot_fingerprint(&self.stores, &self.settings),
-            &tables,
-            &stores,
-            marks.checkpoint(),
-            self.keyring.reviewed_hashes(tables.trust.unreviewed_senders(&tables.messages)),
-        );
-        if let Err(e) = &result {
-            tracing::warn!(path = %self.settings.snapshot.display(), error = %e, "the index was not saved");
-        }
-        result.ok().map(|()| tables.change_count())
-    }
-
     /// Returns the time of the last change of a mark. It is the time of the file, and so the same after a
     /// remount.
     pub fn marks_time(&self) -> Option<Timestamp> {
@@ -514,88 +483,6 @@ impl Index {
         self.sync_marks();
         self.write_snapshot();
     }
-}
-
-/// Returns the tables of the snapshot, or empty ones if it cannot be used, and the marks made since.
-fn restore_tables(
-    stores: &[Arc<dyn Store>],
-    keyring: &Keyring,
-    settings: &IndexSettings,
-) -> Result<(IndexTables, MarkFile, Vec<MarkChange>), IndexError> {
-    let infos: Vec<StoreInfo> = stores.iter().map(|s| store_info(s.as_ref())).collect();
-    let prior = settings.prior_path();
-    let prior = read_log(&prior, PRIOR_LIMIT).map_err(|error| IndexError::Marks(prior, error))?;
-    let prior = PriorMessages::load(&prior);
-    let saved = load_snapshot(stores, settings);
-    let before = saved.as_ref().map(|saved| saved.marks.clone()).unwrap_or_default();
-    let replayed = before.len > 0;
-    let open = |before| {
-        MarkFile::open(&settings.marks, before, settings.read_only)
-            .map_err(|error| IndexError::Marks(settings.marks.clone(), error))
-    };
-    let (marks, changes, usable) = open(before)?;
-    // Marks that the file lost cannot be distinguished from the marks of the stores.
-    let saved = saved.filter(|_| usable);
-    let had = saved.is_some();
-    if let Some(saved) = saved {
-        // The first message pins a key again, so all are judged in their order.
-        let fits = saved.stores.len() == stores.len()
-            && !saved.tables.has_lost_pins(stores, keyring, &saved.trust)
-            && stores.iter().zip(&saved.stores).all(|(store, saved)| store.restore_cursors(saved));
-        if fits {
-            keyring.note_changes_since(&saved.trust);
-            let mut tables = saved.tables;
-            tables.complete(infos, prior);
-            (0..stores.len()).for_each(|number| tables.messages.note_scanned(number, true));
-            return Ok((tables, marks, changes));
-        }
-        // Cursors without their tables would hide messages.
-        for store in stores {
-            store.reset_cursors();
-        }
-    }
-    let mut empty = IndexTables::default();
-    empty.complete(infos, prior);
-    empty.messages.begin_bulk_load();
-    if !had || !replayed {
-        return Ok((empty, marks, changes));
-    }
-    drop(marks);
-    let (marks, changes, _) = open(MarkCheckpoint::default())?;
-    Ok((empty, marks, changes))
-}
-
-fn load_snapshot(
-    stores: &[Arc<dyn Store>],
-    settings: &IndexSettings,
-) -> Option<snapshot::LoadedSnapshot> {
-    let print = snapshot_fingerprint(stores, settings);
-    snapshot::load(&settings.snapshot, &print, settings.map, snapshot::CHECKED_AT_ONCE)
-}
-
-fn store_info(store: &dyn Store) -> StoreInfo {
-    StoreInfo {
-        whole_seconds: store.properties().whole_seconds,
-        links: store.properties().joins_threads(),
-        joins: store.properties().threads == ThreadScheme::Joined,
-        roles: store.properties().uses_roles,
-        log: store.kind().row().has_logs,
-        kind: store.kind(),
-        transcripts: store.properties().holds_transcripts,
-        ..StoreInfo::with_name(store.name())
-    }
-}
-
-/// Returns a text of everything besides the stores' contents that the tables depend on.
-fn snapshot_fingerprint(stores: &[Arc<dyn Store>], settings: &IndexSettings) -> String {
-    let mut text = settings.unsigned.to_string();
-    for s in stores {
-        let (roles, dir) = (s.properties().uses_roles, s.dir().display());
-        let links = s.properties().joins_threads();
-        let mine = s.properties().my_addresses().collect::<Vec<_>>().join(",");
-        let _ = write!(text, "|{}|{}|{dir}|{mine}|{roles}|{links}", s.kind(), s.name());
-    }
-    text
 }
 
 #[cfg(test)]
