@@ -23,8 +23,8 @@ use crate::outbox::{self, Outbox, OutboxError, SigningKeys};
 use crate::store::{DeliveryQueue, Store, StoreError, atomic_file};
 use crate::view::{self, BellRecord, Tree};
 use crate::watch::{FolderChanges, WatchTarget, Watcher};
-pub use base::MailboxGlance;
 use base::{MailboxBase, announce_mount, build_view_settings};
+pub use base::{MailboxGlance, open_store};
 pub use pending_stores::UnopenedStore;
 use pending_stores::{PendingStore, PendingStoreOpener};
 

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use msgfs::model::{DeliveryState, sanitize_line};
-use msgfs::view::SentReceipt;
+use msgfs::view::{SentReceipt, sent_report_path};
 
 use super::GlobalOptions;
 use super::access::{self, AccessPurpose};
 use super::failure::{Failure, refuse};
-use super::sent::{read_receipts, report_path};
+use super::sent::read_receipts;
 
 /// The pause between two looks.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -66,7 +66,7 @@ pub(super) fn wait_for_state(
         return Ok(());
     }
     let deadline = Instant::now() + timeout;
-    let report = report_path("key=", key);
+    let report = sent_report_path("key=", key);
     let seen = watch_receipts(global, (&report, recipients), deadline, |seen| {
         is_over(seen, recipients, wanted)
     })
@@ -134,7 +134,7 @@ fn is_over(seen: &[SentReceipt], recipients: usize, wanted: DeliveryState) -> bo
         || seen.len() >= recipients.max(1) && seen.iter().all(|one| one.state >= wanted)
 }
 
-/// Returns true if a message may wait for its store. One that its store lacks has no line.
+/// Returns true if a message may wait for its store.
 fn is_waiting(seen: &[SentReceipt], recipients: usize) -> bool {
     seen.len() < recipients.max(1) || seen.iter().any(|one| one.state == DeliveryState::Waiting)
 }

@@ -6,10 +6,10 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt as _};
 use std::path::Path;
 
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use msgfs::config::{Config, Env, LockError};
 use msgfs::hook::install::InstallPart;
-use msgfs::link;
+use msgfs::link::LinkKind;
 use msgfs::mailbox::MailboxOpenError;
 use msgfs::model::sanitize_line;
 use msgfs::store::atomic_file::write_atomic;
@@ -134,7 +134,7 @@ fn render_config(me: Option<&str>, found: &[StoreSpec]) -> String {
 pub(crate) struct Args {
     /// Add an example of a link to other machines to the configuration, as a comment
     #[arg(long, value_name = "KIND", value_parser = kinds())]
-    link: Option<String>,
+    link: Option<LinkKind>,
     /// Also tell coding agents how to use their mail, in a few lines of the instructions that they read
     #[arg(long)]
     integrate: bool,
@@ -153,46 +153,21 @@ struct IntegrateArgs {
     uninstall: bool,
 }
 
-/// Returns the names of the kinds of links.
-fn kinds() -> PossibleValuesParser {
-    PossibleValuesParser::new(link::LinkKind::ALL.iter().map(|(name, _)| *name))
-}
-
-/// Returns an example of a link, commented out.
-fn render_link_example(kind: &str) -> String {
-    let lines: &[&str] = match kind {
-        "nats" => &[
-            "url = \"nats://10.0.0.5:4222\"   # or tls://…, or a list of them",
-            "space = \"team\"                 # machines with one space share their mail",
-            "creds = \"~/.config/msgfs/team.creds\"    # a JWT with its seed, or an nkey seed; chmod 600",
-            "ca = \"~/.config/msgfs/ca.pem\"  # if the server's certificate is of your own authority",
-        ],
-        "amp" => &[
-            "off = true                    # without this, msgfs uses the registrations of the agent",
-        ],
-        _ => &[
-            "off = true                    # config.json describes the link; it carries mail if the [[store]]",
-            "                              # has links = true",
-        ],
-    };
-    let store = link::LinkKind::ALL
-        .iter()
-        .find(|(name, _)| *name == kind)
-        .map_or("", |(_, k)| k.store_kind());
-    let lines = lines.iter().map(|line| format!("# {line}\n"));
-    let lines: String = lines.collect();
-    format!(
-        "\n# See docs/links/{kind}.md.\n# [[link]]\n# kind = \"{kind}\"\n# store = \"{store}\"\n{lines}"
-    )
+/// Returns the parser of a kind of link.
+fn kinds() -> impl TypedValueParser<Value = LinkKind> {
+    let names = LinkKind::ALL.iter().map(|(name, _)| *name);
+    PossibleValuesParser::new(names).try_map(|word| {
+        LinkKind::from_name(&word).ok_or_else(|| format!("there are no links of kind {word}"))
+    })
 }
 
 /// Appends an example to the configuration and keeps the rest.
-fn append_link_example(file: &Path, kind: &str) -> Result<(), Failure> {
+fn append_link_example(file: &Path, kind: LinkKind) -> Result<(), Failure> {
     let failed = |e: &io::Error| Failure::from_io(format!("cannot write {}", file.display()), e);
     let mut out = OpenOptions::new().append(true).open(file).map_err(|e| failed(&e))?;
     let text = fs::read(file).map_err(|e| failed(&e))?;
     let begun = text.last().is_some_and(|b| *b != b'\n');
-    let example = format!("{}{}", if begun { "\n" } else { "" }, render_link_example(kind));
+    let example = format!("{}{}", if begun { "\n\n" } else { "\n" }, kind.render_example());
     out.write_all(example.as_bytes()).and_then(|()| out.sync_all()).map_err(|e| failed(&e))
 }
 
@@ -230,7 +205,7 @@ fn create_mailbox(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
         None if written => "written; you can edit it".into(),
         None => "exists, unchanged".into(),
     };
-    if let Some(kind) = &args.link {
+    if let Some(kind) = args.link {
         append_link_example(&file, kind)?;
         note = "with an example of a link at its end, as a comment".into();
     }
@@ -377,15 +352,15 @@ mod tests {
     fn examples_of_links_are_comments_that_are_links() {
         let tmp = tempfile::tempdir().unwrap();
         let file = tmp.path().join("config.toml");
-        for (kind, _) in msgfs::link::LinkKind::ALL {
-            assert!(crate::cli::Cli::try_parse_from(["msgfs", "init", "--link", kind]).is_ok());
+        for (name, kind) in LinkKind::ALL {
+            assert!(crate::cli::Cli::try_parse_from(["msgfs", "init", "--link", name]).is_ok());
             fs::write(&file, "me = \"x\"").unwrap();
-            append_link_example(&file, kind).unwrap();
+            append_link_example(&file, *kind).unwrap();
             let text = fs::read_to_string(&file).unwrap();
             assert_eq!(parsed(&text), Config { me: Some("x".into()), ..parsed("") }, "{text}");
             let (_, example) = text.split_once("# [[link]]").unwrap();
             let said = parsed(&format!("[[link]]{}", example.replace("\n# ", "\n")));
-            assert_eq!(said.links[0].kind().as_str(), *kind);
+            assert_eq!(said.links[0].kind(), *kind);
         }
     }
 

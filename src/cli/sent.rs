@@ -1,6 +1,6 @@
 //! `msgfs sent`: prints the way of my messages to their recipients.
 
-use msgfs::view::{SentReceipt, format_receipts};
+use msgfs::view::{SentReceipt, format_receipts, sent_report_path};
 
 use super::access::{self, AccessPurpose, TreeAccess};
 use super::failure::{Failure, refuse};
@@ -49,7 +49,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let report = match &args.id {
-        Some(id) => report_path("id=", id),
+        Some(id) => sent_report_path("id=", id),
         None if args.all => ".sent/all".to_owned(),
         None => ".sent/recent".to_owned(),
     };
@@ -67,11 +67,6 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
         }
         output::print_data(&format_receipts(&receipts))
     })
-}
-
-/// Returns the path of a report in the tree.
-pub(super) fn report_path(kind: &str, word: &str) -> String {
-    format!(".sent/{kind}{}", word.replace('%', "%25").replace('/', "%2F"))
 }
 
 /// Reads a report of the tree.

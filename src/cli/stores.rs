@@ -1,14 +1,15 @@
 //! Stores opened for one command that writes to them directly, like other programs do.
 //!
 //! A mount may act for me at the same time. It notices these writes like those of any other program. Then
-//! msgfs's own state belongs to the mount alone, so the stores get none.
+//! msgfs's own state belongs to the mount, and the stores only read it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use msgfs::config::{LockError, StateLock};
+use msgfs::mailbox::open_store;
 use msgfs::model::sanitize_line;
-use msgfs::store::{self, Store, StoreSpec, StoreUpkeep};
+use msgfs::store::{Store, StoreSpec, StoreUpkeep};
 
 use super::GlobalOptions;
 use super::context::CommandContext;
@@ -16,26 +17,27 @@ use super::failure::{Failure, refuse};
 
 /// The settings for opening the stores.
 pub(crate) struct StoreOpener {
-    /// The folder for the stores' own state, if nobody else holds it.
-    state: Option<PathBuf>,
-    _lock: Option<StateLock>,
+    /// The folder of msgfs's own state.
+    state: PathBuf,
+    /// The lock on that folder, unless another process has it. Only with it may stores write there.
+    lock: Option<StateLock>,
 }
 
 impl StoreOpener {
     /// Locks the state of me, unless a mount or another command holds it.
     pub(crate) fn new(context: &CommandContext) -> Result<Self, Failure> {
         context.create_state_folder()?;
-        match StateLock::acquire(&context.paths.state, None) {
-            Ok(lock) => Ok(Self { state: Some(context.paths.state.clone()), _lock: Some(lock) }),
-            Err(LockError::Held(_)) => Ok(Self { state: None, _lock: None }),
-            Err(e) => Err(Failure::refused(e)),
-        }
+        let lock = match StateLock::acquire(&context.paths.state, None) {
+            Ok(lock) => Some(lock),
+            Err(LockError::Held(_)) => None,
+            Err(e) => return Err(Failure::refused(e)),
+        };
+        Ok(Self { state: context.paths.state.clone(), lock })
     }
 
     /// Opens a store.
     pub(crate) fn open(&self, spec: &StoreSpec) -> Result<Arc<dyn Store>, Failure> {
-        let state = self.state.as_ref().map(|s| s.join("stores").join(&spec.name));
-        store::open(&StoreSpec { state, ..spec.clone() })
+        open_store(spec, (&self.state, self.lock.is_some()))
             .map_err(|e| Failure::refused(format!("store {}: {e}", sanitize_line(&spec.name))))
     }
 

@@ -17,7 +17,7 @@ use super::harness::Harness;
 use super::rate_limit;
 use super::waiter_process::WaiterProcess;
 use crate::config::{Env, is_session_file, locate_session_folder, locate_session_folders};
-use crate::model::{encode_hex, sanitize_line};
+use crate::model::{encode_hex, sanitize_line, to_json};
 use crate::store::fs as store_fs;
 
 /// The time without activity after which a session is over.
@@ -270,7 +270,7 @@ impl SessionLock<'_> {
         let mut file = store_fs::open_read_write(&temp, 0o600)?;
         file.set_len(0)?;
         // The file is not synced: after a loss of power there is no session any more.
-        file.write_all(&serde_json::to_vec(session).unwrap_or_default())?;
+        file.write_all(&to_json(session))?;
         fs::rename(temp, path)
     }
 

@@ -254,8 +254,8 @@ impl KeyPair {
             // The form calls for local time without a zone, to the microsecond.
             created: Some(jiff::Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%.6f").to_string()),
         };
-        // Five strings always serialize; the reader would refuse an empty text as corrupt.
-        Zeroizing::new(serde_json::to_string_pretty(&file).unwrap_or_default())
+        let text = serde_json::to_string_pretty(&file);
+        Zeroizing::new(text.unwrap_or_else(|e| panic!("five texts cannot be written as JSON: {e}")))
     }
 }
 

@@ -75,6 +75,8 @@ pub(super) struct ScanApplier<'a> {
     pub bulk: bool,
     /// True if room was made for a bulk load.
     pub reserved: bool,
+    /// The number of messages in the index when the scan began.
+    pub messages_before: usize,
     /// Messages that the scan will report again.
     pub stale: Vec<MsgIx>,
     pub changes: IndexChanges,
@@ -194,9 +196,10 @@ impl ScanSink for ScanApplier<'_> {
         if self.bulk && !self.reserved {
             self.reserved = true;
             let mut tables = self.index.tables.write();
-            // The first piece of the store predicts the size of the rest.
-            let per_byte = tables.messages.messages_so_far() as f64 / done.max(1) as f64;
-            tables.messages.reserve((per_byte * total.saturating_sub(done) as f64) as usize);
+            // The first batch of the store predicts the size of the rest.
+            let of_store = tables.messages.messages_so_far().saturating_sub(self.messages_before);
+            let per_unit = of_store as f64 / done.max(1) as f64;
+            tables.messages.reserve((per_unit * total.saturating_sub(done) as f64) as usize);
         }
         (self.progress)(done, total);
     }

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::marks::MailLabel;
-use crate::model::{MachineId, Mark, MarkOrigin, MessageKey, Timestamp};
+use crate::model::{MachineId, Mark, MarkOrigin, MessageKey, Timestamp, to_json};
 use crate::store::append_log::{AppendLog, AppendSync, split_log};
 use crate::store::{Watermark, fs};
 
@@ -171,8 +171,8 @@ impl MarkFile {
     }
 
     fn push_line(&mut self, value: &impl Serialize) {
-        // The values are texts and numbers, so serializing them into memory does not fail.
-        if self.log.is_some() && serde_json::to_writer(&mut self.pending, value).is_ok() {
+        if self.log.is_some() {
+            self.pending.extend(to_json(value));
             self.pending.push(b'\n');
         }
     }

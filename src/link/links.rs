@@ -435,7 +435,7 @@ fn open_message_link(
 /// # Errors
 /// Returns the reason why this msgfs has no such engine.
 pub fn open_engine(settings: &EngineSettings) -> Result<Box<dyn LinkEngine>, String> {
-    let kind = LinkKind::ALL.iter().find(|(name, _)| *name == settings.kind).map(|(_, kind)| *kind);
+    let kind = LinkKind::from_name(&settings.kind);
     match kind {
         #[cfg(feature = "http")]
         Some(LinkKind::AgentTalk) => {

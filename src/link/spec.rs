@@ -34,39 +34,93 @@ pub enum LinkKind {
     Ftp,
 }
 
+/// Everything that the rest of msgfs knows about a kind of link.
+struct LinkKindRow {
+    /// Its name in the configuration.
+    name: &'static str,
+    /// The feature of Cargo that adds links of this kind.
+    cargo_feature: &'static str,
+    /// The kind of store that it serves.
+    store_kind: &'static str,
+    /// An example of its own keys in a `[[link]]`, in lines that are commented out.
+    example: &'static str,
+}
+
+const NATS: LinkKindRow = LinkKindRow {
+    name: "nats",
+    cargo_feature: "nats",
+    store_kind: "samp",
+    example: r#"# url = "nats://10.0.0.5:4222"   # or tls://…, or a list of them
+# space = "team"                 # machines with one space share their mail
+# creds = "~/.config/msgfs/team.creds"    # a JWT with its seed, or an nkey seed; chmod 600
+# ca = "~/.config/msgfs/ca.pem"  # if the server's certificate is of your own authority
+"#,
+};
+
+const AMP: LinkKindRow = LinkKindRow {
+    name: "amp",
+    cargo_feature: "http",
+    store_kind: "amp",
+    example: "# off = true                    # without this, msgfs uses the registrations of the agent\n",
+};
+
+const AGENTTALK: LinkKindRow =
+    LinkKindRow { name: "agenttalk", cargo_feature: "http", ..AGENTAZALL };
+
+const MAIL: LinkKindRow = LinkKindRow { name: "mail", cargo_feature: "mail", ..AGENTAZALL };
+
+const FTP: LinkKindRow = LinkKindRow { name: "ftp", cargo_feature: "ftp", ..AGENTAZALL };
+
+/// The common part of the links that `AgentAZAll`'s configuration describes.
+const AGENTAZALL: LinkKindRow = LinkKindRow {
+    name: "",
+    cargo_feature: "",
+    store_kind: "agentazall",
+    example: "# off = true                    # config.json describes the link; it carries mail if the [[store]]
+#                               # has links = true\n",
+};
+
 impl LinkKind {
     /// All kinds with their names in the configuration.
     pub const ALL: &'static [(&'static str, Self)] = &[
-        ("nats", Self::Nats),
-        ("amp", Self::Amp),
-        ("agenttalk", Self::AgentTalk),
-        ("mail", Self::Mail),
-        ("ftp", Self::Ftp),
+        (NATS.name, Self::Nats),
+        (AMP.name, Self::Amp),
+        (AGENTTALK.name, Self::AgentTalk),
+        (MAIL.name, Self::Mail),
+        (FTP.name, Self::Ftp),
     ];
+
+    fn row(self) -> &'static LinkKindRow {
+        match self {
+            Self::Nats => &NATS,
+            Self::Amp => &AMP,
+            Self::AgentTalk => &AGENTTALK,
+            Self::Mail => &MAIL,
+            Self::Ftp => &FTP,
+        }
+    }
+
+    /// Returns the kind with this name in the configuration.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)
+    }
 
     /// Returns its name in the configuration.
     pub fn as_str(self) -> &'static str {
-        Self::ALL.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
+        self.row().name
     }
-}
 
-/// The features of Cargo that add links. True means that this msgfs has the feature.
-pub const FEATURES: [(&str, bool); 4] = [
-    ("http", cfg!(feature = "http")),
-    ("ftp", cfg!(feature = "ftp")),
-    ("mail", cfg!(feature = "mail")),
-    ("nats", cfg!(feature = "nats")),
-];
+    /// Returns the kind of store that it serves, which is also the default name of such a store.
+    pub fn store_kind(self) -> &'static str {
+        self.row().store_kind
+    }
 
-impl LinkKind {
-    /// Returns the feature of Cargo that adds links of this kind.
-    fn cargo_feature(self) -> &'static str {
-        match self {
-            Self::Nats => "nats",
-            Self::Amp | Self::AgentTalk => "http",
-            Self::Mail => "mail",
-            Self::Ftp => "ftp",
-        }
+    /// Returns an example of such a link for the configuration, in lines that are commented out.
+    pub fn render_example(self) -> String {
+        let LinkKindRow { name, store_kind, example, .. } = self.row();
+        format!(
+            "# See docs/links/{name}.md.\n# [[link]]\n# kind = \"{name}\"\n# store = \"{store_kind}\"\n{example}"
+        )
     }
 
     /// Returns a sentence that this msgfs has no links of this kind, with the command that adds them. `None` if it has
@@ -76,7 +130,7 @@ impl LinkKind {
     }
 
     fn explain_absence_among(self, features: &[(&str, bool)]) -> Option<String> {
-        let feature = self.cargo_feature();
+        let feature = self.row().cargo_feature;
         if features.contains(&(feature, true)) {
             return None;
         }
@@ -90,16 +144,13 @@ impl LinkKind {
     }
 }
 
-impl LinkKind {
-    /// Returns the kind of store that it serves, which is also the default name of such a store.
-    pub fn store_kind(self) -> &'static str {
-        match self {
-            Self::Nats => "samp",
-            Self::Amp => "amp",
-            Self::AgentTalk | Self::Mail | Self::Ftp => "agentazall",
-        }
-    }
-}
+/// The features of Cargo that add links. True means that this msgfs has the feature.
+pub const FEATURES: [(&str, bool); 4] = [
+    ("http", cfg!(feature = "http")),
+    ("ftp", cfg!(feature = "ftp")),
+    ("mail", cfg!(feature = "mail")),
+    ("nats", cfg!(feature = "nats")),
+];
 
 impl fmt::Display for LinkKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -256,7 +307,7 @@ mod tests {
         assert!(nats.ends_with("cargo install --locked --path . --features http,ftp,mail,nats"));
         let none = FEATURES.map(|(name, _)| (name, false));
         for (name, kind) in LinkKind::ALL {
-            let end = format!("--features {}", kind.cargo_feature());
+            let end = format!("--features {}", kind.row().cargo_feature);
             assert!(kind.explain_absence_among(&none).unwrap().ends_with(&end), "{name}");
             assert_eq!(kind.explain_absence_among(&without("")), None, "{name}");
         }

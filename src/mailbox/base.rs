@@ -268,8 +268,11 @@ pub(super) fn label_default_store(spec: &store::StoreSpec, env: &Env) -> String 
     format!("the {} store at {}", spec.kind, env.display_home(&spec.dir))
 }
 
-/// Opens one store, with its state in a folder that may be written or not.
-pub(super) fn open_store(
+/// Opens one store, with its state in the folder of all state, which may be written or not.
+///
+/// # Errors
+/// If the store cannot be opened, or its state cannot be read.
+pub fn open_store(
     spec: &store::StoreSpec,
     (state, may_write): (&Path, bool),
 ) -> Result<Arc<dyn Store>, StoreError> {

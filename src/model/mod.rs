@@ -4,6 +4,7 @@
 //! folder of the mount or the kernel.
 
 mod file_names;
+mod json;
 pub mod locks;
 mod mark;
 mod message;
@@ -22,6 +23,7 @@ mod time;
 pub mod verify;
 
 pub use file_names::FileNames;
+pub use json::to_json;
 pub use mark::{MachineId, Mark, MarkOrigin};
 pub use message::{
     Attachment, Draft, DraftAttachment, DraftError, Message, MessageKey, ORIGIN, QUALIFIER,

@@ -147,6 +147,8 @@ pub struct PendingMessage {
     pub store: String,
     /// The record that will be appended there.
     pub message: PreparedRecord,
+    /// The idempotency key under which it was accepted.
+    pub key: Option<String>,
     /// The reason why it waits, and the time since when; `None` if it is just on its way.
     pub waits: Option<(String, Timestamp)>,
 }
@@ -463,7 +465,7 @@ impl Outbox {
         let stores = self.context.index.stores();
         let mut out = Vec::new();
         for (number, why) in self.sender.undelivered_stores() {
-            let name = stores.get(number).map_or("", |store| store.name());
+            let name = self.context.index.store(number).name();
             out.push(format!(
                 "the store {name} delivers nothing that waits there until this is mended: {why}"
             ));

@@ -61,9 +61,9 @@ pub fn route_recipients(
             Some((store, _)) => (address.as_str(), *store),
             None => choose_store(index, address, via, draft.answered_store.as_deref())?,
         };
-        let canonical =
-            |s: &Arc<dyn Store>| (s.canonical_address(address), s.is_my_address(address));
-        let (canonical, is_me) = index.stores().get(store).map(canonical).unwrap_or_default();
+        let chosen = index.store(store);
+        let canonical = chosen.canonical_address(address);
+        let is_me = chosen.is_my_address(address);
         if named.contains(&(store, canonical.clone())) || of_group && is_me {
             continue;
         }

@@ -264,10 +264,10 @@ impl SenderThread {
         let of = |n: u64| {
             let stuck = stuck.get(&n);
             self.context.spool.get(n).into_iter().map(
-                move |SpoolParcel { store, message, .. }| {
+                move |SpoolParcel { store, message, keyed }| {
                     let stuck = stuck.filter(|stuck| stuck.ids.contains(&message.id));
                     let waits = stuck.map(|stuck| (stuck.summary.1.clone(), stuck.since));
-                    PendingMessage { store, message, waits }
+                    PendingMessage { store, message, key: keyed.map(|used| used.key), waits }
                 },
             )
         };

@@ -24,6 +24,11 @@ pub trait MessageReader {
     /// Returns the path of a source relative to the store's folder.
     fn source_path(&self, source: u32) -> Option<String>;
 
+    /// Returns true if a source is the log to which my messages are appended, and no copy of it.
+    fn is_my_log(&self, _source: u32) -> bool {
+        false
+    }
+
     /// Returns the titles of the sources, where a format has such titles.
     fn source_titles(&self) -> Vec<SourceTitle> {
         Vec::new()

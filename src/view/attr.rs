@@ -47,8 +47,9 @@ pub(super) const README_TIME: Timestamp = Timestamp::from_secs(1_767_225_600);
 pub(super) const NO_TIME: Timestamp = Timestamp::from_secs(0);
 
 impl Tree {
+    /// Returns the name of a store.
     pub(super) fn store_name(&self, number: usize) -> &str {
-        self.index.stores().get(number).map_or("", |s| s.name())
+        self.index.store(number).name()
     }
 
     /// Finds an entry of a folder by name, listed or not.

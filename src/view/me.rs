@@ -336,9 +336,12 @@ impl MeView {
                 let moved = book
                     .read_entry(from.1, &from.2)
                     .map_err(|e| StoreError::io(from.2.as_ref(), e));
-                let moved = moved.and_then(|text| book.write_entry(to.1, &to.2, &text));
-                let moved = moved.and_then(|()| book.remove_entry(from.1, &from.2));
-                self.open_texts.remove(to);
+                let moved = moved.and_then(|text| {
+                    book.write_entry(to.1, &to.2, &text)?;
+                    // A program that has the replaced text open saves it no more.
+                    self.open_texts.remove(to);
+                    book.remove_entry(from.1, &from.2)
+                });
                 Ok(moved.inspect_err(|e| log_refused_text(tree, to, e))?)
             }
         }

@@ -89,7 +89,7 @@ pub use receipts::{BellRecord, LastSent, SentReceipt};
 pub use recent_reads::{RecentRead, load_recent_reads};
 pub use replies::is_answer_name;
 pub use search::{BadQuery, SHOWN_HITS, search_report_path};
-pub use sent::format_receipts;
+pub use sent::{format_receipts, sent_report_path};
 pub use short_names::{UnknownId, may_mean_another};
 pub use status::{LastRefusal, MailboxStatus, StoreStatus, UnreadHeadline};
 pub use text_buffers::TextHandle;

@@ -16,6 +16,16 @@ const MAX_THREAD: usize = 200;
 /// Length to which it is cut before `~` and the hash.
 const CUT_THREAD: usize = 135;
 
+/// Returns a text as a part of a path: `%2F` stands for `/`, and `%25` for `%`.
+pub fn encode_slashes(text: &str) -> String {
+    text.replace('%', "%25").replace('/', "%2F")
+}
+
+/// Returns the text for which such a part of a path stands. A person may also have typed `%2f`.
+pub fn decode_slashes(name: &str) -> String {
+    name.replace("%2F", "/").replace("%2f", "/").replace("%25", "%")
+}
+
 fn is_plain(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'@' | b'-')
 }

@@ -120,7 +120,8 @@ pub fn rename_path(tree: &Tree, from: &str, to: &str) -> Result<(), Error> {
 
 /// Returns the folder of a path, and the name in it.
 fn split_path<'a>(tree: &Tree, path: &'a str) -> Result<(Node, &'a str), Error> {
-    let (folder, name) = path.trim_end_matches('/').rsplit_once('/').unwrap_or(("", path));
+    let path = path.trim_end_matches('/');
+    let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
     Ok((tree.resolve_path(folder)?, name))
 }
 

@@ -68,6 +68,8 @@ pub(super) struct HeldMessage {
     pub time: Timestamp,
     /// Its subject, or the first line of its text.
     pub headline: String,
+    /// The idempotency key under which it was accepted.
+    pub key: Option<String>,
     /// The reason why it waits, and the time since when.
     pub waits: Option<(String, Timestamp)>,
 }
@@ -115,13 +117,14 @@ impl PendingSent {
     /// Returns the messages that were accepted and are not in their stores yet, oldest first.
     fn list(&self) -> Vec<PendingSentFile> {
         let mut taken = HashSet::new();
-        let mut seen: Vec<(usize, Message)> = Vec::new();
+        let mut seen: HashMap<(usize, Timestamp), Vec<Message>> = HashMap::new();
         let mut files = Vec::new();
         for held in self.held_messages() {
             let Some((store, message)) = self.preview_message(&held) else { continue };
             // The records of one message to several recipients differ in nothing but their ids and the threads that
             // they begin.
-            let common = (store, Message { id: String::new(), thread: None, ..message.clone() });
+            let common = Message { id: String::new(), thread: None, ..message.clone() };
+            let seen = seen.entry((store, message.time)).or_default();
             if seen.contains(&common) || self.find_shown_record(store, &message).is_some() {
                 continue;
             }
@@ -253,6 +256,7 @@ impl PendingSent {
                 everybody,
                 time: message.time,
                 headline,
+                key: held.key.clone(),
                 waits: held.waits.clone(),
             })
         };
@@ -271,11 +275,12 @@ impl PendingSent {
     /// Returns the warning about a message of mine whose line waits for a link.
     pub fn link_wait_warning(&self, entry: &IndexEntry) -> Option<String> {
         let store = entry.is_from_me().then(|| self.index.store_of(entry))?;
-        let (at, me) = (entry.location(), store.me());
-        let why = |board: &Arc<HealthBoard>| board.explain_wait(store.name(), me, at.offset);
+        let at = entry.location();
+        let why =
+            |board: &Arc<HealthBoard>| board.explain_wait(store.name(), store.me(), at.offset);
         let why = self.link_boards().iter().find_map(why)?;
         // A line in a copy of the log waits for nothing.
-        store.source_path(at.source).filter(|path| *path == format!("log-{me}.jsonl")).map(|_| why)
+        store.is_my_log(at.source).then_some(why)
     }
 
     /// Returns the warning about an answer of mine: what else was unread when it was sent.

@@ -118,7 +118,11 @@ pub(super) fn collect_receipts(tree: &Tree, selection: &SentSelection) -> Vec<Se
     let known: BTreeSet<(String, Option<String>)> =
         all.iter().map(|one| (one.message_id.clone(), one.recipient.clone())).collect();
     let waiting = tree.pending.list_unappended(&held);
-    let waiting = waiting.iter().flat_map(|one| format_waiting(tree, one));
+    let waiting = waiting.iter().filter(|held| match selection {
+        SentSelection::Key(key) => held.key.as_ref() == Some(key),
+        _ => true,
+    });
+    let waiting = waiting.flat_map(|held| format_waiting(tree, held));
     all.extend(waiting.filter(|one| {
         is_selected(selection, one)
             && !known.contains(&(one.message_id.clone(), one.recipient.clone()))
@@ -236,7 +240,7 @@ fn select_entries(tree: &Tree, selection: &SentSelection) -> Vec<SentEntry> {
     let is_wanted = |ix: &MsgIx| match selection {
         SentSelection::Recent | SentSelection::All => true,
         SentSelection::Id(id) => {
-            let kind = kind_word(tree, tables.messages.entry(*ix).store());
+            let kind = kind_name(tree, tables.messages.entry(*ix).store());
             // A recipient who sees one record alone tells the id of that one.
             let records = tables.messages.records_of_message(*ix).into_iter();
             let own = records.map(|ix| tables.messages.id(tables.messages.entry(ix)));
@@ -276,8 +280,8 @@ fn read_entry(tables: &IndexTables, ix: MsgIx) -> SentEntry {
     }
 }
 
-fn kind_word(tree: &Tree, store: usize) -> &'static str {
-    tree.index.stores().get(store).map_or("", |store| store.kind().as_str())
+fn kind_name(tree: &Tree, store: usize) -> &'static str {
+    tree.index.store(store).kind().as_str()
 }
 
 /// Returns true if a text names an id: its short form, the whole of it, that with the store's kind, or the name of a
@@ -291,15 +295,14 @@ fn is_named(text: &str, id: &str, kind: &str) -> bool {
     is_it(text) || text.strip_suffix(kind).and_then(|t| t.strip_suffix('@')).is_some_and(is_it)
 }
 
+/// Returns true if a selection by id has this receipt. Other selections have all that they are asked for.
 fn is_selected(selection: &SentSelection, one: &SentReceipt) -> bool {
     match selection {
-        SentSelection::Recent | SentSelection::All => true,
+        SentSelection::Recent | SentSelection::All | SentSelection::Key(_) => true,
         SentSelection::Id(id) => {
             let (whole, kind) = one.message_id.rsplit_once('@').unwrap_or((&one.message_id, ""));
             is_named(id, whole, kind)
         }
-        // A message that waits is in no index yet.
-        SentSelection::Key(_) => false,
     }
 }
 
@@ -432,7 +435,7 @@ impl<'a> ReceiptLook<'a> {
         let end = at.offset.saturating_add(at.len.into());
         let has_line = |range: &(u64, u64)| range.0 <= at.offset && end <= range.1;
         self.taken.get(&entry.store()).is_some_and(|taken| taken.iter().any(has_line))
-            && store.source_path(at.source) == Some(format!("log-{}.jsonl", store.me()))
+            && store.is_my_log(at.source)
     }
 
     /// Returns true if a bell of a session of this recipient has rung for a record.
@@ -501,7 +504,7 @@ fn format_waiting(tree: &Tree, held: &HeldMessage) -> Vec<SentReceipt> {
         message_id: format!(
             "{}@{}",
             sanitize_line(plain_id(&held.id)),
-            kind_word(tree, held.store)
+            kind_name(tree, held.store)
         ),
         store: tree.store_name(held.store).to_owned(),
         recipient: Some(sanitize_line(to).into_owned()).filter(|to| !to.is_empty()),

@@ -159,7 +159,7 @@ impl SearchView {
         if !search::IS_BUILT {
             return Err(Error::Missing("this msgfs was built without search".to_owned()));
         }
-        decode_query(name).parse().map_err(|error: QueryError| {
+        names::decode_slashes(name).parse().map_err(|error: QueryError| {
             let (query, reason) = (cut_query(name), error.to_string());
             *self.last_bad.lock() =
                 Some(BadQuery { query, reason: reason.clone(), time: Timestamp::now() });
@@ -427,14 +427,9 @@ fn parse_report_name(name: &str) -> Option<usize> {
     name.strip_prefix(REPORT)?.parse().ok().filter(|most| *most > 0)
 }
 
-/// Returns the query that a name stands for.
-fn decode_query(name: &str) -> String {
-    name.replace("%2F", "/").replace("%2f", "/").replace("%25", "%")
-}
-
 /// Returns the path of the report of a query in the tree.
 pub fn search_report_path(query: &str, limit: usize) -> String {
-    let name = query.replace('%', "%25").replace('/', "%2F");
+    let name = names::encode_slashes(query);
     // A name does not begin with a dot, and blanks change no query.
     format!("search/ {name}/{REPORT}{limit}")
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::generation_cache::GenerationCache;
 use super::listing::Listing;
+use super::names;
 use super::node::{Ino, Node, NodeTrait, PagePolicy};
 use super::receipts::{SentReceipt, SentSelection, collect_receipts};
 use super::table::{View, ViewKey};
@@ -101,14 +102,20 @@ impl View for SentView {
     }
 }
 
-/// Returns the messages that a file in `.sent/` reports. `%2F` in its name stands for `/`, and `%25` for `%`.
+/// Returns the path of a report in the tree: `kind` is the first part of its name, `word` the rest.
+pub fn sent_report_path(kind: &str, word: &str) -> String {
+    format!(".sent/{kind}{}", names::encode_slashes(word))
+}
+
+/// Returns the messages that a file in `.sent/` reports.
 fn parse_report_name(name: &str) -> Option<SentSelection> {
-    let decode = |text: &str| text.replace("%2F", "/").replace("%25", "%");
     match name.split_once('=') {
         None if name == "recent" => Some(SentSelection::Recent),
         None if name == "all" => Some(SentSelection::All),
-        Some(("id", id)) if !id.is_empty() => Some(SentSelection::Id(decode(id))),
-        Some(("key", key)) if !key.is_empty() => Some(SentSelection::Key(decode(key))),
+        Some(("id", id)) if !id.is_empty() => Some(SentSelection::Id(names::decode_slashes(id))),
+        Some(("key", key)) if !key.is_empty() => {
+            Some(SentSelection::Key(names::decode_slashes(key)))
+        }
         _ => None,
     }
 }

@@ -10,7 +10,7 @@ use crate::index::apply::log_reject;
 use crate::index::messages::{IndexEntry, MessageTable, SignatureKind};
 use crate::index::position::MsgIx;
 use crate::index::source::SourceId;
-use crate::index::{Index, IndexChanges, IndexTables};
+use crate::index::{Index, IndexChanges, IndexTables, column};
 use crate::model::locks::Mutex;
 use crate::model::{PublicKey, SignatureClaim, SignatureScope, Unsigned, verify};
 use crate::store::{Rejection, Store};
@@ -359,7 +359,7 @@ impl IndexTables {
         let may_pin = |ix: MsgIx| {
             let entry = self.messages.entry(ix);
             let (from, id) = (self.messages.sender(entry), &self.messages.id(entry));
-            let store = stores.get(entry.store()).map_or("", |store| store.name());
+            let store = column::at(stores, entry.store()).name();
             !keyring.is_forgotten(SignedMessage { store, from, id })
         };
         !unpinned.is_empty() && messages_by_addresses(&self.messages, &unpinned).any(may_pin)

@@ -16,6 +16,7 @@ use crate::identity::{Keyring, SignedMessage};
 use crate::index::messages::{IndexEntry, MessageTable, SignatureKind};
 use crate::index::position::MsgIx;
 use crate::index::source::BitSet;
+use crate::model::to_json;
 
 /// The key that unsigned messages of a writer should have been signed with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -389,10 +390,8 @@ impl PriorMessages {
     }
 
     fn push_line(&mut self, value: &impl Serialize) {
-        // The values are texts and numbers, so serializing them into memory does not fail.
-        if serde_json::to_writer(&mut self.lines, value).is_ok() {
-            self.lines.push(b'\n');
-        }
+        self.lines.extend(to_json(value));
+        self.lines.push(b'\n');
     }
 
     /// Takes the lines that must be appended to the file.

@@ -112,7 +112,8 @@ pub(super) fn fetch_attachments(
     for (n, (item, all)) in items.iter().enumerate() {
         let is_late = !(0..LATE).contains(&(now() - since.get(&item.id).copied().unwrap_or(0)));
         let has_time = began.elapsed() < WHILE && bytes < AT_ONCE;
-        let (mut parts, mut waits) = (AmpNamedFiles::new(), !has_time && !is_late);
+        // Only a download that was tried can be given up.
+        let (mut parts, mut waits) = (AmpNamedFiles::new(), !has_time);
         for (k, one) in all.iter().enumerate().filter(|_| has_time) {
             let path = raw.join(format!("part-{n}-{k}"));
             match download_attachment(one, base, api, &path) {

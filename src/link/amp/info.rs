@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::settings;
 use crate::link::http::{HttpAnswer, HttpClient};
 use crate::link::job;
-use crate::model::Timestamp;
+use crate::model::{Timestamp, to_json};
 use crate::store::amp::limits::{ATTACHMENT_BYTES, ATTACHMENTS, ATTACHMENTS_BYTES};
 use crate::store::{atomic_file, fs};
 
@@ -61,7 +61,7 @@ pub(super) fn refresh_info(raw: &Path, base: &HttpClient, key: &settings::AmpApi
             AmpProviderInfo { at: now, enough: AGAIN.1, ..before.unwrap_or(none) }
         }
     };
-    let info = serde_json::to_vec(&info).unwrap_or_default();
+    let info = to_json(&info);
     if let Err(error) = atomic_file::write_atomic(&folder.join(FILE), &info, 0o600) {
         tracing::debug!(%error, "the limits of the provider cannot be saved");
     }

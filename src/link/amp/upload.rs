@@ -14,7 +14,7 @@ use super::request_bodies::{self, AmpRequestBodies};
 use super::{AmpEngine, attachments, describe_answer, info, settings};
 use crate::link::engine::ExchangeOutcome;
 use crate::link::http::{HttpAnswer, HttpError};
-use crate::model::{Timestamp, encode_hex, sanitize_line};
+use crate::model::{Timestamp, encode_hex, sanitize_line, to_json};
 use crate::store::amp::envelope;
 use crate::store::amp::filename::{guess_content_type, parse_sha256};
 use crate::store::amp::id::is_attachment_id;
@@ -424,7 +424,7 @@ impl<'a> AmpUpload<'a> {
     }
 
     fn save_progress(&self) -> Result<(), ExchangeOutcome> {
-        let bytes = serde_json::to_vec(&self.progress).unwrap_or_default();
+        let bytes = to_json(&self.progress);
         let saved = atomic_file::write_atomic(&self.note_path, &bytes, 0o600);
         crash_point();
         saved.map_err(|e| {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::read_counts::{NOBODY, ReadCount};
 use super::subject::NatsSpace;
-use crate::model::MachineId;
+use crate::model::{MachineId, to_json};
 
 /// The limit on the size of a value.
 pub const MAX_VALUE: usize = 256 << 10;
@@ -55,9 +55,7 @@ pub fn encode_value(host: MachineId, entries: &[ReadCount]) -> Vec<u8> {
             _ => BucketLine::Said(from, id, whose.to_string(), *count),
         }
     };
-    let value = BucketValue { v: VERSION, said: entries.iter().map(line).collect() };
-    // This never fails.
-    serde_json::to_vec(&value).unwrap_or_default()
+    to_json(&BucketValue { v: VERSION, said: entries.iter().map(line).collect() })
 }
 
 /// Decodes the counts in a value of a machine.

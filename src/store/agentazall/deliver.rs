@@ -14,49 +14,17 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::CWD;
 
-use super::block::LetterContent;
 use super::layout::{LetterPath, MailboxFolder};
 use super::letter::MAX_FILE;
-use super::{
-    AgentAzall, attachments, block, config, format, layout, letter, names, new_files, text, write,
-};
-use crate::model::{Seed, sanitize_line};
+use super::waiting_letters::{RecipientState, WaitingLetter, check_target};
+use super::{AgentAzall, attachments, block, format, layout, letter, new_files, text};
+use crate::model::sanitize_line;
 use crate::store::atomic_file::rename_new;
 use crate::store::engine::files::FileRow;
-use crate::store::{
-    DeliveryFate, DeliveryQueue, Durability, Notebook, OutboundMail, Store as _, StoreError, fs,
-};
+use crate::store::{DeliveryQueue, Durability, Notebook, OutboundMail, Store as _, StoreError, fs};
 
 /// The recipients that have a file of `outbox/`, by its path.
 pub(super) type DeliveredRecipients = BTreeMap<String, BTreeSet<String>>;
-
-/// The reasons of failed deliveries, by the path in `outbox/` and the recipient. The reason under an empty address is
-/// that of a failed move to `sent/`.
-pub(super) type DeliveryFailures = BTreeMap<(String, String), String>;
-
-/// The state of one recipient of a waiting message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum RecipientState {
-    /// A recipient who has it.
-    Delivered,
-    /// A recipient whose mailbox is here and does not have it yet.
-    Undelivered,
-    /// A recipient whom this link reaches; the link does not have it yet.
-    Link(String),
-    /// A recipient to whom no link carries it any more.
-    Ended(DeliveryFate),
-    /// A recipient who cannot be reached from here, with the reason.
-    Waiting(String),
-}
-
-/// A message in `outbox/` or `carrying/` and the states of its recipients.
-struct WaitingLetter {
-    path: String,
-    id: String,
-    is_mine: bool,
-    bytes: Vec<u8>,
-    recipients: Vec<(String, RecipientState)>,
-}
 
 impl DeliveryQueue for AgentAzall {
     fn deliver_waiting(&self) -> Result<bool, StoreError> {
@@ -79,7 +47,7 @@ impl DeliveryQueue for AgentAzall {
             waiting.extend(
                 names
                     .into_iter()
-                    .filter(|(_, way)| *way != RecipientState::Delivered)
+                    .filter(|(_, state)| *state != RecipientState::Delivered)
                     .map(|(to, _)| to),
             );
         }
@@ -94,7 +62,7 @@ impl DeliveryQueue for AgentAzall {
 }
 
 impl AgentAzall {
-    fn list_outbox_paths(&self) -> Vec<String> {
+    pub(super) fn list_outbox_paths(&self) -> Vec<String> {
         let table = self.table.read();
         let outboxes = (0..).zip(table.folders()).filter(|(_, f)| is_waiting_folder(&f.path));
         let files = outboxes.flat_map(|(number, _)| table.files_in(number));
@@ -117,7 +85,7 @@ impl AgentAzall {
         };
         let Some(place) = LetterPath::parse(path) else { return Ok(false) };
         let by_link =
-            waiting.recipients.iter().any(|(_, way)| matches!(way, RecipientState::Link(_)));
+            waiting.recipients.iter().any(|(_, state)| matches!(state, RecipientState::Link(_)));
         if by_link && place.folder == MailboxFolder::Outbox {
             // The process that moves the file sends it.
             if !self.move_to_folder(MailboxFolder::Carrying, &place, &waiting.bytes)? {
@@ -128,8 +96,8 @@ impl AgentAzall {
         let mut done = false;
         let mut all = true;
         let mut failed = None;
-        for (to, way) in &waiting.recipients {
-            let delivered = match way {
+        for (to, state) in &waiting.recipients {
+            let delivered = match state {
                 RecipientState::Ended(_) => continue,
                 RecipientState::Delivered => {
                     // A process that ended may have put it there, and not have brought its name to disk.
@@ -138,7 +106,7 @@ impl AgentAzall {
                 }
                 RecipientState::Waiting(_) => false,
                 RecipientState::Undelivered | RecipientState::Link(_) => {
-                    let handed = match way {
+                    let handed = match state {
                         RecipientState::Link(link) => {
                             self.deliver_to_link(link, to, &place, &waiting)
                         }
@@ -152,7 +120,7 @@ impl AgentAzall {
                     })
                 }
             };
-            let is_here = !matches!(way, RecipientState::Link(_));
+            let is_here = !matches!(state, RecipientState::Link(_));
             if delivered
                 && is_here
                 && let Err(e) = self.note_delivered(path, to, waiting.recipients.len() > 1)
@@ -335,91 +303,6 @@ impl AgentAzall {
         Ok(target.exists())
     }
 
-    /// Returns a waiting file with the states of its recipients; `None` if it is not there (any more).
-    fn read_waiting_letter(&self, path: &str) -> Option<WaitingLetter> {
-        let place = LetterPath::parse(path).filter(|p| p.folder.is_waiting())?;
-        let bytes = fs::read_small_file(&self.mailbox_dir().join(path), MAX_FILE as u64).ok()?;
-        let letter = text::parse(&bytes);
-        let via = letter.get(write::VIA).filter(|via| !via.is_empty());
-        let reading = block::read(&letter);
-        let mine = self.is_signed_by_me(&reading);
-        let known =
-            self.format.delivered.lock().get(&to_outbox_path(path)).cloned().unwrap_or_default();
-        let to = letter::merge_recipients(&reading.to, &reading.cc);
-        let id = reading.id.clone().filter(|id| !id.is_empty());
-        let id = id.unwrap_or_else(|| place.stem.to_owned());
-        let way = |to: &String| {
-            if !mine {
-                return RecipientState::Waiting(
-                    "the program that wrote it must deliver it".to_owned(),
-                );
-            }
-            match via.filter(|_| *to != self.format.me) {
-                _ if known.contains(to) => RecipientState::Delivered,
-                Some(link) => self.find_link_state_of(to, &id, Some(link)),
-                None => self.find_state_of(to, &id, &place, &bytes),
-            }
-        };
-        let to = to.iter().map(|to| (to.clone(), way(to))).collect();
-        Some(WaitingLetter { path: path.to_owned(), id, is_mine: mine, bytes, recipients: to })
-    }
-
-    /// Returns true if msgfs wrote this under my key.
-    fn is_signed_by_me(&self, reading: &LetterContent) -> bool {
-        let Some(signer) = reading.signer() else { return false };
-        let later = || self.format.key_for_later.lock().as_ref().map(Seed::public_key);
-        super::key::read_public_key(self.mailbox_dir()).or_else(later).as_ref() == Some(signer)
-    }
-
-    fn find_state_of(
-        &self,
-        to: &str,
-        id: &str,
-        place: &LetterPath<'_>,
-        bytes: &[u8],
-    ) -> RecipientState {
-        if to != self.format.me && !self.has_mailbox(to) {
-            return self.find_link_state_of(to, id, None);
-        }
-        let day = self.format.mailboxes.join(to).join(place.day);
-        let inbox = day.join("inbox");
-        // If a folder is something else, the attempt to deliver reports it.
-        let is_odd =
-            new_files::require_dir(&day).and_then(|()| new_files::require_dir(&inbox)).is_err();
-        let target = inbox.join(format!("{}.txt", place.stem));
-        match if is_odd { RecipientState::Undelivered } else { check_target(&target, bytes) } {
-            RecipientState::Undelivered => self
-                .find_refusal_by(to)
-                .map_or(RecipientState::Undelivered, RecipientState::Waiting),
-            other => other,
-        }
-    }
-
-    /// Returns the state of a recipient who has no mailbox here, or for whom the sender named a link.
-    fn find_link_state_of(&self, to: &str, id: &str, via: Option<&str>) -> RecipientState {
-        let Some(ways) = self.format.ways.get() else {
-            return RecipientState::Waiting(
-                "no mailbox of this name here; a transport must carry it".to_owned(),
-            );
-        };
-        let reached = match via {
-            Some(link) if ways.can_reach(link, to) => Ok(Some(link.to_owned())),
-            Some(link) => Err(format!("Via: no link {} reaches it", sanitize_line(link))),
-            None => ways.find_link(to),
-        };
-        match (ways.delivery_fate(id, to), reached) {
-            (Some(DeliveryFate::Taken), _) => RecipientState::Delivered,
-            (Some(fate @ (DeliveryFate::Refused(_) | DeliveryFate::Uncertain(_))), _) => {
-                RecipientState::Ended(fate)
-            }
-            (Some(DeliveryFate::Waits(why)), _) | (None, Err(why)) => RecipientState::Waiting(why),
-            (None, Ok(Some(link))) => RecipientState::Link(link),
-            (None, Ok(None)) => RecipientState::Waiting(
-                "no mailbox of this name here, and no link reaches it".to_owned(),
-            ),
-        }
-    }
-
     /// Hands a message to a link, which has it on disk when this returns.
     fn deliver_to_link(
         &self,
@@ -440,103 +323,6 @@ impl AgentAzall {
             Some(ways) => ways.accept_mail(link, &parcel).map(|()| true).map_err(io),
             None => Ok(false),
         }
-    }
-
-    /// Returns true if there is a mailbox of this name: a folder, not a symbolic link.
-    pub(super) fn has_mailbox(&self, address: &str) -> bool {
-        names::is_mailbox_name(address) && layout::is_real_dir(&self.format.mailboxes.join(address))
-    }
-
-    /// Returns the reason why a recipient does not accept my mail, as far as that configuration can be read here.
-    pub(super) fn find_refusal_by(&self, to: &str) -> Option<String> {
-        if to == self.format.me {
-            return None;
-        }
-        let files =
-            config::list_neighbour_configs(&self.format.config_file, &self.format.mailboxes, to);
-        let own = self.format.mailboxes.join(to).join("config.json");
-        files.into_iter().find_map(|file| {
-            let theirs = config::read_config(&file).ok()?;
-            let his = theirs.agent.as_deref() == Some(to)
-                && (file == own
-                    || config::is_same_folder(&theirs.mailboxes, &self.format.mailboxes));
-            let why = his.then(|| theirs.filters.find_refusal(&self.format.me))??;
-            Some(format!("{to} does not accept mail from {}: {why}", self.format.me))
-        })
-    }
-
-    /// Returns the recipients for whom a message in `outbox/` waits, with reasons, a line each; `None` if none waits.
-    pub(super) fn describe_waiting(&self, path: &str) -> Option<String> {
-        let waiting = self.read_waiting_letter(path)?;
-        let failed = self.format.delivery_failures.lock().clone();
-        let failure = |to: &str| failed.get(&(path.to_owned(), to.to_owned()));
-        let line = |(to, way): &(String, RecipientState)| {
-            let why = match way {
-                RecipientState::Delivered => return None,
-                RecipientState::Ended(fate) => return fate.describe_end(to),
-                RecipientState::Waiting(why) => why,
-                RecipientState::Undelivered | RecipientState::Link(_) => {
-                    failure(to).map_or("it is being delivered", String::as_str)
-                }
-            };
-            Some(format!("waits for {to} and is tried again by itself: {why}\n"))
-        };
-        let lines: String = waiting.recipients.iter().filter_map(line).collect();
-        let moved =
-            failure("").map(|why| format!("every recipient has it; it stays in outbox: {why}\n"));
-        Some(lines + &moved.unwrap_or_default()).filter(|text| !text.is_empty())
-    }
-
-    /// Returns the reason for which a letter waits for a recipient; `None` if the recipient has it.
-    pub(super) fn explain_wait(&self, path: &str, to: &str) -> Option<String> {
-        let waiting = self.read_waiting_letter(path)?;
-        let (_, way) = waiting.recipients.into_iter().find(|(name, _)| name == to)?;
-        match way {
-            RecipientState::Delivered | RecipientState::Ended(_) => None,
-            RecipientState::Waiting(why) => Some(why),
-            RecipientState::Undelivered | RecipientState::Link(_) => {
-                let failed = self.format.delivery_failures.lock();
-                let why = failed.get(&(path.to_owned(), to.to_owned())).cloned();
-                Some(why.unwrap_or_else(|| "it is being delivered".to_owned()))
-            }
-        }
-    }
-
-    /// Returns one line for people for each waiting message and recipient.
-    pub(super) fn render_waiting_lines(&self) -> Vec<String> {
-        let mut out = Vec::new();
-        let mut say = |line: String| out.push(sanitize_line(&line).into_owned());
-        let failed = self.format.delivery_failures.lock().clone();
-        for WaitingLetter { path, id, recipients: all, .. } in
-            self.list_outbox_paths().iter().filter_map(|path| self.read_waiting_letter(path))
-        {
-            let (has, waits): (Vec<_>, Vec<_>) =
-                all.iter().partition(|(_, way)| *way == RecipientState::Delivered);
-            let waits: Vec<_> = waits
-                .into_iter()
-                .filter(|(_, way)| !matches!(way, RecipientState::Ended(_)))
-                .collect();
-            let names: Vec<&str> = has.iter().map(|(to, _)| to.as_str()).collect();
-            let has = match names.join(", ") {
-                names if names.is_empty() => names,
-                names => format!("; delivered to {names}"),
-            };
-            let failure = |to: &str| failed.get(&(path.clone(), to.to_owned()));
-            for (to, way) in &waits {
-                let why = match way {
-                    RecipientState::Waiting(why) => why,
-                    _ => failure(to).map_or("it is being delivered", String::as_str),
-                };
-                say(format!("waiting in outbox: {id} to {to} ({why}{has})"));
-            }
-            if all.is_empty() {
-                say(format!("waiting in outbox: {path} names no recipient"));
-            } else if waits.is_empty() {
-                let why = failure("").map_or("sent/ has another file of its name", String::as_str);
-                say(format!("{path} is delivered and stays in outbox: {why}"));
-            }
-        }
-        out
     }
 
     /// Notes folders whose new names must reach the disk.
@@ -577,7 +363,7 @@ fn inbox_of(mailbox: &Path, place: &LetterPath<'_>) -> PathBuf {
 }
 
 /// Returns the path under which a file's recipients are noted: that in the outbox, wherever the file lies now.
-fn to_outbox_path(path: &str) -> String {
+pub(super) fn to_outbox_path(path: &str) -> String {
     LetterPath::parse(path)
         .map_or_else(|| path.to_owned(), |place| place.path_in(MailboxFolder::Outbox))
 }
@@ -585,16 +371,6 @@ fn to_outbox_path(path: &str) -> String {
 /// Returns true if messages in this folder of a mailbox wait for delivery.
 fn is_waiting_folder(folder: &str) -> bool {
     format::parse_folder(folder).is_some_and(MailboxFolder::is_waiting)
-}
-
-fn check_target(target: &Path, bytes: &[u8]) -> RecipientState {
-    match std::fs::symlink_metadata(target) {
-        Err(_) => RecipientState::Undelivered,
-        Ok(_) if is_same_but_status(target, bytes) => RecipientState::Delivered,
-        Ok(_) => {
-            RecipientState::Waiting("another file has its name in the recipient's inbox".to_owned())
-        }
-    }
 }
 
 /// Returns true if a file holds these bytes, whatever its mark.

@@ -11,7 +11,7 @@
 //!    makes another one.
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -26,6 +26,7 @@ use super::id_ledger::LetterIdentity;
 use super::layout::{self, LetterPath, MailboxFolder};
 use super::letter::{self, LetterFacts, LetterHash, MAX_FILE, ParsedLetter};
 use super::state::AgentAzallState;
+use super::waiting_letters::DeliveryFailures;
 use super::{AgentAzall, attachments, config, date, deliver, group::IdAssignment, key, mark, text};
 use crate::model::locks::{LockLevel, Mutex, RwLock};
 use crate::model::{Seed, Timestamp, qualify_id};
@@ -66,7 +67,7 @@ pub(super) struct AgentAzallFormat {
     pub delivery_lock: Mutex<()>,
     pub delivered: Mutex<deliver::DeliveredRecipients>,
     /// The reasons of failed deliveries.
-    pub delivery_failures: Mutex<deliver::DeliveryFailures>,
+    pub delivery_failures: Mutex<DeliveryFailures>,
     /// Files that were marked a moment ago.
     pub replaced_files: Mutex<Vec<mark::ReplacedFile>>,
     /// Folders whose new entries may not be on disk.
@@ -109,7 +110,7 @@ impl AgentAzallFormat {
         zone: TimeZone,
         (config_file, mailboxes): (PathBuf, PathBuf),
         settings: config::ReloadableSettings,
-        (state, known): (AgentAzallState, GroupIndex),
+        state: Option<&Path>,
     ) -> Self {
         Self {
             me,
@@ -117,11 +118,11 @@ impl AgentAzallFormat {
             config_file,
             mailboxes,
             settings: RwLock::new(settings),
-            group_index: RwLock::with_level(LockLevel::Surroundings, known),
+            group_index: RwLock::with_level(LockLevel::Surroundings, GroupIndex::default()),
             awaited_addresses: RwLock::default(),
             scan_changes: Mutex::default(),
             delivery_lock: Mutex::with_level(LockLevel::Store, ()),
-            delivered: Mutex::with_level(LockLevel::Table, state.delivered()),
+            delivered: Mutex::with_level(LockLevel::Table, BTreeMap::new()),
             delivery_failures: Mutex::default(),
             replaced_files: Mutex::with_level(LockLevel::Table, Vec::new()),
             unsynced_dirs: Mutex::default(),
@@ -130,8 +131,19 @@ impl AgentAzallFormat {
             key_for_later: Mutex::default(),
             own_texts: Mutex::default(),
             ways: OnceLock::new(),
-            state,
+            state: AgentAzallState::new(state),
         }
+    }
+
+    /// Reads the state that is saved in a folder.
+    ///
+    /// # Errors
+    /// The errors of [`AgentAzallState::load`].
+    pub fn load_saved_state(&self, dir: &Path) -> Result<(), StoreError> {
+        let (ledger, delivered) = self.state.load(dir)?;
+        self.group_index.write().ledger = ledger;
+        *self.delivered.lock() = delivered;
+        Ok(())
     }
 
     /// Parses the bytes of a file.
@@ -324,6 +336,10 @@ impl FileFormat for AgentAzallFormat {
             [day, folder, stem, name] if !name.ends_with(TEMP_END) => beside(day, folder, stem),
             _ => PathRole::Nothing,
         }
+    }
+
+    fn load_state(&self, dir: &Path) -> Result<(), StoreError> {
+        self.load_saved_state(dir)
     }
 
     fn load_context(

@@ -80,11 +80,6 @@ fn build_copy(table: &LetterTable, n: u32, settled: IdRuling) -> Option<LetterCo
 }
 
 impl GroupIndex {
-    /// Returns an index without files.
-    pub fn new(ledger: IdLedger) -> Self {
-        Self { ledger, groups: HashMap::new() }
-    }
-
     /// Returns the message that a file belongs to.
     pub fn find_group(&self, table: &LetterTable, n: u32) -> Option<LetterGroup> {
         table.row(n).filter(|row| row.is_message())?;

@@ -5,8 +5,9 @@
 //! - `letter`: one file. `group`: the files that are one message. `id_ledger`: the owners of ids. `group_index`: the
 //!   effects of a change. `format`: all of it as a format of the engine. `state`: the data that must outlive the cache.
 //! - `mark`: marks in the mailbox. `attachments`: attachments. `notebook`: the other texts that are shown.
-//! - `send`, `deliver`, `new_files`, `key`: sending, and delivery to mailboxes of this machine. `receipts`: proofs that
-//!   a message was read. `remote`: mail that links carry to other machines and bring from there.
+//! - `send`, `deliver`, `new_files`, `key`: sending, and delivery to mailboxes of this machine. `waiting_letters`: the
+//!   letters that wait, and for whom. `receipts`: proofs that a message was read. `remote`: mail that links carry to
+//!   other machines and bring from there.
 //! - `check`: `msgfs check` and `msgfs doctor`.
 //!
 //! # Locks
@@ -38,6 +39,7 @@ mod send;
 mod state;
 pub mod text;
 pub mod thread;
+mod waiting_letters;
 pub mod write;
 
 use std::io;
@@ -59,7 +61,6 @@ use super::{
 };
 use crate::model::{Attachment, DraftAttachment, Message, Seed, Timestamp, sanitize_line};
 use format::AgentAzallFormat;
-use group_index::GroupIndex;
 use layout::{LetterPath, MailboxFolder};
 use letter::{LetterFacts, MAX_FILE, ParsedLetter};
 
@@ -117,12 +118,11 @@ impl AgentAzall {
                 sanitize_line(&me)
             )));
         }
-        let (state, ledger) = state::AgentAzallState::open(spec.state.as_deref())?;
         let settings = config::ReloadableSettings { stamp, filters: read.filters, fault: None };
         let base = read.mailboxes.join(&me);
-        let known = GroupIndex::new(ledger);
         let places = (config_file, read.mailboxes);
-        let mail = AgentAzallFormat::new(me, zone, places, settings, (state, known));
+        let mail = AgentAzallFormat::new(me, zone, places, settings, spec.state.as_deref());
+        spec.state.as_deref().map_or(Ok(()), |dir| mail.load_saved_state(dir))?;
         let about = StoreProperties {
             threads: ThreadScheme::Links,
             // The file also has the header.

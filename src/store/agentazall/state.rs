@@ -9,6 +9,7 @@ use crate::model::locks::Mutex;
 
 use super::deliver::DeliveredRecipients;
 use super::id_ledger::IdLedger;
+use crate::model::to_json;
 use crate::store::append_log::{AppendLog, AppendSync};
 use crate::store::{StoreError, atomic_file, fs};
 
@@ -35,36 +36,34 @@ struct IdFile {
 }
 
 impl AgentAzallState {
-    /// Reads the saved state. The folder is made when there is something to save.
+    /// Opens a folder that may be written, or none. The folder is made when there is something to save.
+    pub fn new(dir: Option<&Path>) -> Self {
+        let id_file =
+            |dir: &Path| IdFile { log: AppendLog::new(dir.join("ids")), unwritten: Vec::new() };
+        Self {
+            dir: dir.map(Path::to_owned),
+            ids: dir.map(|dir| Mutex::new(id_file(dir))),
+            ..Self::default()
+        }
+    }
+
+    /// Reads the state that is saved in a folder. Returns the ids and the recipients of each file.
     ///
     /// # Errors
     /// If a file exists and cannot be read. Without it, marks would pass to other messages and recipients would get
     /// mail twice.
-    pub fn open(dir: Option<&Path>) -> Result<(Self, IdLedger), StoreError> {
-        let Some(dir) = dir else { return Ok((Self::default(), IdLedger::default())) };
+    pub fn load(&self, dir: &Path) -> Result<(IdLedger, DeliveredRecipients), StoreError> {
         let read = |name: &str| {
             let path = dir.join(name);
             fs::empty_if_absent(fs::read_small_file(&path, LIMIT))
                 .map_err(|e| StoreError::io(&path, e))
         };
         let ledger = IdLedger::from_lines(&read("ids")?);
-        let delivered = serde_json::from_slice(&read("delivered.json")?).unwrap_or_default();
-        let removed = serde_json::from_slice(&read("removed.json")?).unwrap_or_default();
-        let state = Self {
-            dir: Some(dir.to_owned()),
-            ids: Some(Mutex::new(IdFile {
-                log: AppendLog::new(dir.join("ids")),
-                unwritten: Vec::new(),
-            })),
-            delivered: Mutex::new(delivered),
-            removed: Mutex::new(removed),
-        };
-        Ok((state, ledger))
-    }
-
-    /// Returns the recipients of each file, as they were saved.
-    pub fn delivered(&self) -> DeliveredRecipients {
-        self.delivered.lock().clone()
+        let delivered: DeliveredRecipients =
+            serde_json::from_slice(&read("delivered.json")?).unwrap_or_default();
+        *self.removed.lock() = serde_json::from_slice(&read("removed.json")?).unwrap_or_default();
+        self.delivered.lock().clone_from(&delivered);
+        Ok((ledger, delivered))
     }
 
     /// Returns the day on which a text was removed last.
@@ -81,7 +80,7 @@ impl AgentAzallState {
         removed.insert(text.to_owned(), day.to_owned());
         let Some(dir) = &self.dir else { return Ok(()) };
         let path = dir.join("removed.json");
-        let text = serde_json::to_vec(&*removed).unwrap_or_default();
+        let text = to_json(&*removed);
         fs::make_dirs(dir, 0o700)
             .and_then(|()| atomic_file::write_atomic(&path, &text, 0o600))
             .map_err(|e| StoreError::io(&path, e))
@@ -113,7 +112,7 @@ impl AgentAzallState {
             return Ok(());
         }
         let path = dir.join("delivered.json");
-        let text = serde_json::to_vec(now).unwrap_or_default();
+        let text = to_json(now);
         fs::make_dirs(dir, 0o700)
             .and_then(|()| atomic_file::write_atomic(&path, &text, 0o600))
             .map_err(|e| StoreError::io(&path, e))?;
@@ -133,7 +132,8 @@ mod tests {
     fn what_is_kept_comes_back_and_the_folder_is_private() {
         let dir = tempfile::tempdir().unwrap();
         let at = dir.path().join("stores/a");
-        let (state, mut ledger) = AgentAzallState::open(Some(&at)).unwrap();
+        let state = AgentAzallState::new(Some(&at));
+        let (mut ledger, _) = state.load(&at).unwrap();
         state.append_ids(b"", true);
         state.save_delivered(&DeliveredRecipients::new()).unwrap();
         assert!(!at.exists(), "nothing is made for nothing");
@@ -146,23 +146,24 @@ mod tests {
             let mode = std::fs::metadata(at.join(file)).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{file}");
         }
-        let (state, ledger) = AgentAzallState::open(Some(&at)).unwrap();
-        assert_eq!(state.delivered(), delivered);
+        let saved = || AgentAzallState::new(None).load(&at);
+        let (ledger, saved_delivered) = saved().unwrap();
+        assert_eq!(saved_delivered, delivered);
         assert!(ledger.find_ruling(&kept("a", "x", 2)).unwrap().is_id_taken);
         std::fs::write(at.join("delivered.json"), "{torn").unwrap();
-        assert!(AgentAzallState::open(Some(&at)).unwrap().0.delivered().is_empty());
+        assert!(saved().unwrap().1.is_empty());
         std::fs::remove_file(at.join("ids")).unwrap();
         std::fs::create_dir(at.join("ids")).unwrap();
-        assert!(AgentAzallState::open(Some(&at)).is_err());
+        assert!(saved().is_err());
     }
 
     #[test]
     fn without_a_folder_nothing_is_kept() {
-        let (state, _) = AgentAzallState::open(None).unwrap();
+        let state = AgentAzallState::new(None);
         state.append_ids(b"plain", true);
         state
             .save_delivered(&DeliveredRecipients::from([("p".to_owned(), ["b".to_owned()].into())]))
             .unwrap();
-        assert!(state.delivered().is_empty());
+        assert!(state.delivered.lock().is_empty());
     }
 }

@@ -17,7 +17,7 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -269,6 +269,10 @@ impl FileFormat for AmpFormat {
             ["registrations", name] if message_file_stem(name).is_some() => PathRole::Context,
             _ => PathRole::Nothing,
         }
+    }
+
+    fn load_state(&self, dir: &Path) -> Result<(), StoreError> {
+        self.home.load_peer_keys(dir)
     }
 
     fn load_context(&self, files: &AmpStore) -> Result<Option<(AmpScanContext, u64)>, StoreError> {

@@ -16,12 +16,14 @@ use crate::model::locks::Mutex;
 use super::address;
 use super::agent::{self, AmpAgent};
 use super::roster::{AmpPeerKeys, BrokenAgent, Roster, explain_ambiguity};
-use crate::model::{PublicKey, sanitize_line};
+use crate::model::{PublicKey, sanitize_line, to_json};
 use crate::store::confined;
 use crate::store::engine::files;
 use crate::store::fs::read_small_file;
 use crate::store::{StoreError, StoreSpec, atomic_file, fs};
 
+/// The file with the keys of senders elsewhere, in the state folder.
+const PEERS: &str = "keys.json";
 /// The largest file of keys, in bytes.
 const MAX_PEERS: u64 = 64 << 20;
 
@@ -50,6 +52,17 @@ struct AmpHomeState {
     peer_keys: Arc<AmpPeerKeys>,
 }
 
+impl AmpHomeState {
+    /// Sets the keys of senders elsewhere. The next roster knows them.
+    fn set_peer_keys(&mut self, peers: AmpPeerKeys) {
+        self.peer_keys = Arc::new(peers);
+        if let Some(roster) = &mut self.roster {
+            let peers = Arc::clone(&self.peer_keys);
+            *roster = Arc::new(Roster::clone(roster).with_peer_keys(peers));
+        }
+    }
+}
+
 impl AmpHome {
     /// Finds the agents, and me among them.
     ///
@@ -62,7 +75,7 @@ impl AmpHome {
         // AMP_DIR may name an agent's folder through a symlink beside it.
         let dir = std::fs::canonicalize(&spec.dir).map_err(|e| missing_dir_error(&spec.dir, e))?;
         let inside = dir.join("agents");
-        let peers_file = spec.state.as_ref().map(|state| state.join("keys.json"));
+        let peers_file = spec.state.as_ref().map(|state| state.join(PEERS));
         let peers =
             Arc::new(peers_file.as_deref().map(read_peer_keys).transpose()?.unwrap_or_default());
         let state = Mutex::new(AmpHomeState { peer_keys: peers, ..AmpHomeState::default() });
@@ -152,17 +165,21 @@ impl AmpHome {
         if let Some(path) = &self.peers_file {
             let text: BTreeMap<&str, String> =
                 peers.iter().map(|(address, key)| (address.as_str(), key.to_base64())).collect();
-            let text = serde_json::to_vec_pretty(&text).unwrap_or_default();
             let made = path.parent().map_or(Ok(()), |dir| fs::make_dirs(dir, 0o700));
-            made.and_then(|()| atomic_file::write_atomic(path, &text, 0o600))
+            made.and_then(|()| atomic_file::write_atomic(path, &to_json(&text), 0o600))
                 .map_err(|e| StoreError::io(path, e))?;
         }
-        state.peer_keys = Arc::new(peers);
-        // The next roster knows the key.
-        let peers = Arc::clone(&state.peer_keys);
-        if let Some(roster) = &mut state.roster {
-            *roster = Arc::new(Roster::clone(roster).with_peer_keys(peers));
-        }
+        state.set_peer_keys(peers);
+        Ok(())
+    }
+
+    /// Reads the keys of senders elsewhere from a state folder that this process does not write.
+    ///
+    /// # Errors
+    /// If the file exists and cannot be read.
+    pub fn load_peer_keys(&self, dir: &Path) -> Result<(), StoreError> {
+        let peers = read_peer_keys(&dir.join(PEERS))?;
+        self.state.lock().set_peer_keys(peers);
         Ok(())
     }
 

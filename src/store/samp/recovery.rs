@@ -25,7 +25,7 @@ use super::backup::{BackupLine, LineBackup, LogIncidents, WEEK_MS};
 use super::record::{self, SampScratch};
 use super::{SampStore, alias, append, parse_log_name};
 use crate::model::locks::{LockLevel, Mutex, MutexGuard};
-use crate::model::{PublicKey, SignatureClaim, Timestamp, verify};
+use crate::model::{PublicKey, SignatureClaim, Timestamp, to_json, verify};
 use crate::store::engine::lines::append::{LogPath, UnsyncedLogs, append_once, has_final_newline};
 use crate::store::engine::lines::log::{LineRun, LogCursor, read_lines, split_lines};
 use crate::store::fs::{self, Stamp};
@@ -295,7 +295,7 @@ impl StoreUpkeep for SampStore {
                 guarded.report_incident(log, |noted| noted.taken = Some((now, taken as u64)));
             }
             if known.compared.copies != compared {
-                let text = serde_json::to_vec(&known.compared).unwrap_or_default();
+                let text = to_json(&known.compared);
                 let path = guarded.state.join(COPIES);
                 crate::store::atomic_file::write_atomic(&path, &text, 0o600)
                     .map_err(|e| guarded.state_error(e))?;

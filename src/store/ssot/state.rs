@@ -1,5 +1,7 @@
 //! The state of a task, derived from its messages: status, lock, suspensions (docs/formats/ssot.md, sections 3 to 5).
 
+use std::fmt::Debug;
+
 use bytemuck::{Pod, Zeroable};
 
 use super::envelope::SsotMessage;
@@ -55,8 +57,23 @@ fn hash_last_two(ids: &[JsonNode<'_>]) -> [u64; 2] {
     [last.next().unwrap_or_default(), last.next().unwrap_or_default()]
 }
 
-fn position_of<T: PartialEq>(all: &[T], one: &T) -> u8 {
-    all.iter().position(|other| other == one).unwrap_or_default() as u8
+/// Returns the number under which a value is kept.
+///
+/// # Panics
+/// If the list of all values does not have it.
+fn number_of<T: PartialEq + Debug>(all: &[T], one: &T) -> u8 {
+    let number = all.iter().position(|other| other == one);
+    number.unwrap_or_else(|| panic!("{one:?} is not in the list of all its kind")) as u8
+}
+
+/// Returns the value that is kept under a number.
+///
+/// # Panics
+/// If there is none.
+fn value_of<T: Copy>(all: &[T], number: u8) -> T {
+    let value = all.get(usize::from(number));
+    *value
+        .unwrap_or_else(|| panic!("the table of task messages is broken: it has a value {number}"))
 }
 
 impl TaskMessageFacts {
@@ -81,27 +98,24 @@ impl TaskMessageFacts {
             context_refs: hash_last_two(message.node.items("context_ref")),
             timeout: message.ack_timeout.filter(|_| message.requires_ack).unwrap_or_default(),
             rejects: u32::try_from(count).unwrap_or(u32::MAX),
-            kind: position_of(&SsotMessageType::ALL, &message.kind),
-            from: position_of(&Role::ALL, &message.from),
-            to: position_of(&Role::ALL, &message.to),
+            kind: number_of(&SsotMessageType::ALL, &message.kind),
+            from: number_of(&Role::ALL, &message.from),
+            to: number_of(&Role::ALL, &message.to),
             bits,
             _pad: [0; 4],
         }
     }
 
     pub fn kind(&self) -> SsotMessageType {
-        SsotMessageType::ALL
-            .get(usize::from(self.kind))
-            .copied()
-            .unwrap_or(SsotMessageType::Escalation)
+        value_of(&SsotMessageType::ALL, self.kind)
     }
 
     pub fn from(&self) -> Role {
-        Role::ALL.get(usize::from(self.from)).copied().unwrap_or(Role::System)
+        value_of(&Role::ALL, self.from)
     }
 
     pub fn to(&self) -> Role {
-        Role::ALL.get(usize::from(self.to)).copied().unwrap_or(Role::Admin)
+        value_of(&Role::ALL, self.to)
     }
 
     pub fn requires_ack(&self) -> bool {

@@ -21,7 +21,7 @@ use super::{FileStore, GRACE, LOOK_EVERY};
 use crate::model::sanitize_line;
 use crate::store::engine::sources::ScanMemory;
 use crate::store::fs::{self, Stamp};
-use crate::store::{FoundMessage, Rejection, ScanSink, StoreError, parallel};
+use crate::store::{FoundMessage, Location, Rejection, ScanSink, StoreError, parallel};
 
 /// Files that are read before their messages are reported.
 const CHUNK: usize = 128;
@@ -341,11 +341,15 @@ impl<'s, F: FileFormat> FileScan<'s, F> {
             return;
         }
         let table = self.files.table.read();
+        let path = |at: &Location| {
+            let path = table.path(at.source);
+            path.unwrap_or_else(|| panic!("the table of files has no file {}", at.source))
+        };
         for one in found.iter_mut() {
-            one.path = table.path(one.at.source).unwrap_or_default().into();
+            one.path = path(&one.at).into();
         }
         for one in refused.iter_mut() {
-            one.path = table.path(one.at.source).unwrap_or_default();
+            one.path = path(&one.at);
         }
         drop(table);
         let decided = self.sink.report_batch(found, refused);

@@ -12,6 +12,7 @@ use bytemuck::{Pod, Zeroable};
 use hashbrown::HashTable;
 use twox_hash::XxHash3_64;
 
+use crate::model::to_json;
 use crate::store::fs::Stamp;
 
 /// The largest number of files: a source number has 24 bits.
@@ -469,7 +470,7 @@ impl<F: FileFacts> FileTable<F> {
             .into_iter()
             .flat_map(|(n, hash)| [&n.to_le_bytes()[..], hash].concat())
             .collect();
-        let last_texts = serde_json::to_vec(&self.last_texts).unwrap_or_default();
+        let last_texts = to_json(&self.last_texts);
         let parts: [&[u8]; 6] = [
             bytemuck::cast_slice(&self.rows),
             bytemuck::cast_slice(&self.facts),

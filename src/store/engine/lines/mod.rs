@@ -238,6 +238,14 @@ impl<F: LineFormat> MessageReader for LineStore<F> {
         }
     }
 
+    fn is_my_log(&self, source: u32) -> bool {
+        let LogSource::Log(number) = LogSource::from_number(source) else { return false };
+        self.table
+            .read()
+            .get(number)
+            .is_some_and(|log| F::log_key(log) == self.properties.me && !F::is_conflict_copy(log))
+    }
+
     fn source_titles(&self) -> Vec<SourceTitle> {
         let table = self.table.read();
         let titles = table.iter_numbered().filter_map(|(n, log)| {
