@@ -31,7 +31,7 @@ for base, dirs, files in os.walk('.'):
         print(p, oct(s.st_mode), s.st_size if n in files else '-', s.st_mtime_ns, hashlib.sha256(data).hexdigest()[:16])
 ";
 
-/// S1: the root has its twelve names and no others, also with `ls -a`.
+/// S1: the root has its thirteen names and no others, also with `ls -a`.
 #[test]
 fn s1_root() {
     let bed = Bed::new();
