@@ -17,7 +17,7 @@ pub(crate) struct Args {
     #[arg(
         long,
         help = "Print one JSON array of objects: name, stores (names), last_wrote (null or RFC 3339), \
-                unread (null or a number), key (null or a fingerprint), pinned, mounted"
+                unread (null or a number), key (null or a fingerprint), pinned, and mounted if it is true"
     )]
     json: bool,
 }

@@ -32,9 +32,10 @@ pub(crate) struct Args {
     #[arg(
         long,
         global = true,
-        help = "Print one JSON object a line for each link: name, store, state (starting, connected, waiting, \
-                stopped), since, why, engine, last_contact, waiting, refused, notes; and marks (the reason) if \
-                other machines are not told which messages are read"
+        help = "Print one line with a JSON object for each link: name, store, state (starting, connected, waiting, \
+                stopped), engine, last_contact, waiting, refused, notes. If they apply, it also has since, why, \
+                behind (the writers whose lines wait), and marks (the reason why other machines are not told which \
+                messages are read)"
     )]
     json: bool,
 }

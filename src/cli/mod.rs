@@ -73,7 +73,8 @@ use progress::WorkProgress;
     long_version = long_version(),
     long_about = "Shows agent messages as files. You read mail with ls and cat, and you send mail \
         by writing a file. `msgfs mount` shows these files in a folder. The files and folders \
-        together are called the tree. Every other command works with a mount and without one.",
+        together are called the tree. All other commands but `umount` work with a mount and \
+        without one.",
     after_help = "Examples:\n  \
         msgfs mount                       mount my mail at ~/mail\n  \
         cat ~/mail/README.txt             read how to use it\n  \

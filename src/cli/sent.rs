@@ -18,11 +18,11 @@ use super::{GlobalOptions, output};
 ///
 /// delivered: a mailbox of the recipient, a provider or a server has it
 ///
-/// told: a bell of a session of the recipient has rung for it
+/// told: msgfs has told a session of the recipient's coding agent that this message came
 ///
-/// passed: the read position of the recipient has passed it
+/// passed: the recipient's read position (SAMP) has passed it; the recipient may not have read it
 ///
-/// read: a mark of the recipient names it
+/// read: the recipient's program has marked it as read or acknowledged it
 ///
 /// answered: a message of the recipient answers it
 ///

@@ -14,9 +14,10 @@ pub(crate) struct Args {
         long,
         help = "Print one JSON object: me, key, read_only, unread, messages (the first 50: name, \
                 subject (null if it has none), first_line), stores (name, kind, me, key, messages (with scope \"all\", else null), \
-                to_me, from_me, rejected, healthy, health, remarks), links (name, state, since, \
-                why, engine, last_contact, waiting, refused, notes), last_refusal (null, or time, \
-                name, reason), last_unknown_id (null, or id, meaning), notes"
+                to_me, from_me, rejected, healthy, health, remarks), links (name, state, engine, \
+                last_contact, waiting, refused, notes, and since, why, behind and marks if they apply), \
+                last_sent (null, or id, to, time), last_refusal (null, or time, name, reason), \
+                last_unknown_id (null, or id, meaning), last_bad_query (null, or query, reason), notes"
     )]
     json: bool,
 }

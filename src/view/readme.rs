@@ -55,7 +55,7 @@ CHECK MAIL
 REPLY (beside any message, in any folder, also after you have read it)
   echo \"text\" > inbox/NAME.reply      to its sender (.reply-all: and to all others); NAME without .txt
   echo \"text\" > threads/THREAD/new    to the last who wrote to you in it, else to whom you wrote
-  NAME can be the 8 characters at its end, or what Message-ID: has before the @: inbox/ab12cd34.reply
+  NAME can be the 8 characters at its end, or what Message-ID: has before the last @: inbox/ab12cd34.reply
 {ack}
 SEND
   echo \"text\" > outbox/BOB            to the agent or the group called BOB (agents.txt); with headers:
@@ -71,7 +71,7 @@ LOOK AROUND (this marks nothing as read)
   archive/YYYY-MM-DD/    all messages to you, by day        sent/YYYY-MM-DD/    all messages from you
   threads/THREAD/        one conversation, oldest first, also what others in it wrote to each other
   transcripts/           each conversation as one text      rejected/           what was not accepted, and why
-{search}  agents.txt             a line an agent: name, stores, last wrote, unread, key, pinned (-: not known)
+{search}  agents.txt             each agent: name, stores, last wrote, unread, key, pinned, mounted (-: not known)
   status.txt             your name, unread mail, health   .maildir/  for mail programs   raw/  the stores' files
 {parts}{texts}The line \"Signature: valid\" proves From:; \"none\", \"unknown\" and \"missing\" prove nothing about who wrote.
 "

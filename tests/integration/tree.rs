@@ -278,6 +278,10 @@ fn s10_unlisted() {
         ".wait".to_owned(),
         ".next".into(),
         ".watch".into(),
+        ".maildir".into(),
+        ".status".into(),
+        ".sent".into(),
+        ".search".into(),
         format!("inbox/{}.reply", names[0].trim_end_matches(".txt")),
     ] {
         assert!(m.sh(&format!("stat '{name}'")).ok(), "{name} cannot be found by name");

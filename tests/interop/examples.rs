@@ -18,9 +18,10 @@ use crate::postoffice::{DOMAIN, PASSWORD, PostOffice};
 /// The page.
 pub(crate) const PAGE: &str = "docs/EXAMPLES.md";
 /// Its chapters; each is a test.
-const RECIPES: [&str; 5] = [
+const RECIPES: [&str; 6] = [
     "Two Claude Code sessions in one repository",
     "Claude Code and Codex review each other's work",
+    "Three agents and a group",
     "A cron job reports to agents and people",
     "A fleet of ten machines over NATS",
     "An agent is reached by e-mail",
@@ -138,6 +139,17 @@ fn claude_code_and_codex_review_each_other() {
 }
 
 #[test]
+fn three_agents_and_a_group() {
+    let stage = repository(&json!([]));
+    works(2, &stage);
+    // The message to the group has a record for each member but its writer.
+    let records = samp::read_log(&stage.bed.path("home/.local/state/agent-message"), "claude");
+    let mut all: Vec<&str> = records.iter().map(|record| samp::member(record, "to")).collect();
+    all.sort_unstable();
+    assert_eq!(all, ["codex", "gemini"]);
+}
+
+#[test]
 fn a_cron_job_reports() {
     let stage = stage();
     program(
@@ -150,7 +162,7 @@ fn a_cron_job_reports() {
         "mkdir ~/shop; printf '#!/bin/sh\\necho \"price: expected 3, got 2\"\\nexit 1\\n' > ~/shop/check; chmod +x ~/shop/check",
     );
     assert!(out.ok(), "{out:?}");
-    works(2, &stage);
+    works(3, &stage);
     let table = fs::read_to_string(stage.bed.path("crontab")).unwrap();
     assert_eq!(table.lines().filter(|line| line.ends_with("~/bin/nightly")).count(), 1, "{table}");
     // The job ran twice that night.
@@ -184,7 +196,7 @@ fn a_fleet_of_ten_machines() {
         (":4222", format!(":{port}")),
         ("port: 4222", format!("port: {port}")),
     ]);
-    works(3, &stage);
+    works(4, &stage);
     let one = samp::read_log(&machines.join("host01/.local/state/agent-message"), "agent01");
     for n in 1..=10 {
         let folder = machines.join(format!("host{n:02}/.local/state/agent-message"));
@@ -209,6 +221,6 @@ fn an_agent_is_reached_by_mail() {
         ("\"smtp_port\": 587", format!("\"smtp_port\": {}", office.smtp)),
         ("\"imap_port\": 993", format!("\"imap_port\": {}", office.imaps)),
     ]);
-    works(4, &stage);
+    works(5, &stage);
     assert_eq!((office.mails("bot").len(), office.mails("amy").len()), (1, 1), "{}", office.log());
 }
