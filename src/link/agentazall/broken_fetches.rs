@@ -1,39 +1,54 @@
 //! The letters at which the connection broke while they were fetched, and the time that a fetch has.
 //!
 //! A letter may break the connection each time, or last too long. The next fetch takes it last. If the connection
-//! breaks there again, the letter rests for some time, so that others are fetched meanwhile.
+//! breaks there again, the letter rests for some time, so that others are fetched meanwhile. The rest grows with each
+//! break, because the first ones may be chance, and it is at least as long as the attempt took.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use super::fetch_folder;
 use crate::link::engine::ExchangeOutcome;
 use crate::link::job;
-use crate::model::Timestamp;
+use crate::model::{Timestamp, to_json};
 use crate::store::fs;
 
 /// The file with the letters in the link's folder. Its loss costs nothing but time.
 const FILE: &str = "broken.json";
 /// The limit on the size of the file.
 const MAX_FILE: u64 = 1 << 20;
-/// The time for which a letter rests, in milliseconds.
-const REST: i64 = 15 * 60_000;
+/// The time for which a letter rests after the second break, in milliseconds. Each further break makes it four times as
+/// long.
+const FIRST_REST: i64 = 5_000;
+/// The longest time for which a letter rests, in milliseconds.
+const LONGEST_REST: i64 = 15 * 60_000;
 /// The time for which a letter is remembered that did not break the connection again, in milliseconds.
 const REMEMBERED: i64 = 24 * 3_600_000;
 /// The time after which a fetch begins no further letter. With the longest exchange of a connection, a fetch lasts less
 /// than a carrier may.
 const BEGIN_WITHIN: Duration = Duration::from_secs(4 * 60);
 
+/// A letter at which the connection broke.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct BrokenFetch {
+    /// The number of breaks in a row.
+    breaks: u32,
+    /// The moment before which it is not fetched, in milliseconds since the epoch.
+    until: i64,
+}
+
 /// The state of a fetch with regard to letters that break the connection.
 #[derive(Debug)]
 pub struct BrokenFetches {
     path: Option<PathBuf>,
-    /// The moment before which each letter is not fetched, in milliseconds since the epoch.
-    rests_until: BTreeMap<String, i64>,
-    /// The letter that is being fetched.
-    current: Option<String>,
+    /// The letters at which earlier fetches broke off, by id.
+    letters: BTreeMap<String, BrokenFetch>,
+    /// The letter that is being fetched, and the moment at which it was asked for.
+    current: Option<(String, Instant)>,
     /// The begin of the fetch, before it connects.
     began: Instant,
     now: i64,
@@ -45,11 +60,11 @@ impl BrokenFetches {
         let path = job::link_folder(raw).map(|folder| folder.join(FILE));
         let bytes = path.as_ref().and_then(|path| fs::read_small_file(path, MAX_FILE).ok());
         let noted = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        let mut rests_until: BTreeMap<String, i64> = noted.unwrap_or_default();
+        let mut letters: BTreeMap<String, BrokenFetch> = noted.unwrap_or_default();
         let now = Timestamp::now().millis();
         // The clock may have been set.
-        rests_until.retain(|_, until| (now - REMEMBERED..=now + REST).contains(until));
-        Self { path, rests_until, current: None, began: Instant::now(), now }
+        letters.retain(|_, one| (now - REMEMBERED..=now + LONGEST_REST).contains(&one.until));
+        Self { path, letters, current: None, began: Instant::now(), now }
     }
 
     /// Returns true as long as the fetch may begin letters, and a letter may have the whole time of an exchange.
@@ -65,31 +80,31 @@ impl BrokenFetches {
 
     /// Returns true if an earlier fetch broke off at a letter.
     pub fn is_noted(&self, id: &str) -> bool {
-        self.rests_until.contains_key(id)
+        self.letters.contains_key(id)
     }
 
     /// Returns the reason why a letter is not fetched now, if it rests.
     pub fn describe_rest(&self, id: &str) -> Option<String> {
-        let rests = self.rests_until.get(id).is_some_and(|until| *until > self.now);
-        rests.then(|| "the connection broke twice while a letter was fetched".to_owned())
+        let one = self.letters.get(id).filter(|one| one.until > self.now)?;
+        Some(format!("the connection broke {} times while a letter was fetched", one.breaks))
     }
 
     /// Puts letters behind all others at which an earlier fetch broke off.
-    pub fn put_last<T>(&self, letters: &mut [T], id: impl Fn(&T) -> String) {
-        if !self.rests_until.is_empty() {
-            letters.sort_by_cached_key(|one| self.rests_until.get(&id(one)).copied().unwrap_or(0));
+    pub fn put_last<T>(&self, list: &mut [T], id: impl Fn(&T) -> String) {
+        if !self.letters.is_empty() {
+            list.sort_by_cached_key(|one| self.letters.get(&id(one)).map(|one| one.until));
         }
     }
 
     /// Notes that a letter is asked for.
     pub fn begin_letter(&mut self, id: &str) {
-        self.current = Some(id.to_owned());
+        self.current = Some((id.to_owned(), Instant::now()));
     }
 
     /// Notes that the connection did not break at the letter that was asked for last.
     pub fn end_letter(&mut self) {
-        if let Some(id) = self.current.take() {
-            self.rests_until.remove(&id);
+        if let Some((id, _)) = self.current.take() {
+            self.letters.remove(&id);
         }
     }
 
@@ -101,10 +116,17 @@ impl BrokenFetches {
     /// Notes that the connection broke, for this reason. Returns the reason why a letter is missing, if an earlier
     /// fetch broke off there, too: then this fetch has all others.
     pub fn note_break(&mut self, why: &str) -> Option<String> {
-        let id = self.current.take()?;
-        let is_again = self.is_noted(&id);
-        self.rests_until.insert(id, if is_again { self.now + REST } else { self.now });
-        is_again.then(|| format!("the connection broke again while a letter was fetched: {why}"))
+        let (id, asked) = self.current.take()?;
+        let before = self.letters.get(&id).map_or(0, |one| one.breaks);
+        let Some(further) = before.checked_sub(1) else {
+            self.letters.insert(id, BrokenFetch { breaks: 1, until: self.now });
+            return None;
+        };
+        let rest = FIRST_REST.saturating_mul(4i64.saturating_pow(further));
+        let took = i64::try_from(asked.elapsed().as_millis()).unwrap_or(LONGEST_REST);
+        let until = Timestamp::now().millis() + rest.max(took).min(LONGEST_REST);
+        self.letters.insert(id, BrokenFetch { breaks: before.saturating_add(1), until });
+        Some(format!("the connection broke again while a letter was fetched: {why}"))
     }
 
     /// Ends a fetch that ended so, with these known ids and these reasons for refused letters. Returns its outcome,
@@ -134,8 +156,8 @@ impl BrokenFetches {
     /// Writes the letters for the next fetch.
     fn save(&self) -> io::Result<()> {
         match &self.path {
-            Some(path) if !self.rests_until.is_empty() => {
-                fetch_folder::write_if_changed(path, &serde_json::to_vec(&self.rests_until)?)
+            Some(path) if !self.letters.is_empty() => {
+                fetch_folder::write_if_changed(path, &to_json(&self.letters))
             }
             Some(path) => match std::fs::remove_file(path) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -394,7 +394,7 @@ fn s1294_a_mail_that_breaks_the_connection_stops_no_other() {
         let machine = open_machine(protocol, server.port);
         let first = machine.fetch(protocol);
         assert!(matches!(first.outcome, ExchangeOutcome::Away { .. }), "{:?}", first.outcome);
-        for (why, count) in [("broke again", 2), ("broke twice", 2)] {
+        for (why, count) in [("broke again", 2), ("broke 2 times", 2)] {
             let next = machine.fetch(protocol);
             assert!(matches!(next.outcome, ExchangeOutcome::Later { .. }), "{:?}", next.outcome);
             assert!(next.outcome.reason().unwrap_or_default().contains(why), "{:?}", next.outcome);
@@ -430,7 +430,7 @@ fn s1294_a_file_that_breaks_the_connection_stops_no_other() {
     std::fs::write(folder.join("saw.json"), saw).unwrap();
     let outcome = machine.fetch("a file without data").outcome;
     assert!(matches!(outcome, ExchangeOutcome::Away { .. }), "{outcome:?}");
-    for why in ["broke again", "broke twice"] {
+    for why in ["broke again", "broke 2 times"] {
         let next = machine.fetch(why);
         assert!(next.outcome.reason().unwrap_or_default().contains(why), "{:?}", next.outcome);
         let names: Vec<&str> = next.brought.iter().map(|(name, _)| name.as_str()).collect();
