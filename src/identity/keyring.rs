@@ -264,6 +264,16 @@ impl Keyring {
         pins.min_by_key(|(since, _)| *since).map(|(since, key)| (key, since))
     }
 
+    /// Returns true if a writer with this address must sign in a store: a pinned key signed there before, or a person
+    /// trusts a key. Nobody has to trust the keys that are mine.
+    pub fn must_sign(&self, address: &str, store: &str) -> bool {
+        let state = self.state.lock();
+        let is_mine = state.own_keys.contains_key(address);
+        state.document.entries().filter_map(|entry| entry.form.pinned.get(address)).any(|pin| {
+            pin.stores.iter().any(|name| name == store) || pin.by == PinOrigin::Manual && !is_mine
+        })
+    }
+
     /// Returns true if any key is pinned for the address.
     pub fn is_pinned(&self, address: &str) -> bool {
         self.state.lock().trusted.contains_key(address)

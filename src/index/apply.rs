@@ -343,6 +343,9 @@ impl ScanApplier<'_> {
         tables.messages.entry_mut(ix).set_rejected(false);
         // It may have been there before.
         let changed = self.is_text_changed(tables, ix, found);
+        if found.claim.is_none() {
+            tables.trust.note_lost_signature(&tables.messages, ix);
+        }
         if !changed {
             tables.trust.note_stripped(&tables.messages, ix, found.claim.is_none());
         }
@@ -387,14 +390,16 @@ impl ScanApplier<'_> {
 
     /// Returns true if a message was verified, is not signed any more, and has another text now.
     fn is_text_changed(&self, tables: &IndexTables, ix: MsgIx, found: &FoundMessage<'_>) -> bool {
-        if !tables.trust.was_verified(&tables.messages, ix) || found.claim.is_some() {
+        if found.claim.is_some() {
             return false;
         }
+        let verified = tables.trust.find_verified_text(&tables.messages, ix);
+        let Some(verified) = verified else { return false };
         match found.repeat_kind {
             // The id proves it, or the store vouches for it.
             RepeatKind::Same | RepeatKind::Restated => false,
             RepeatKind::Claimed => true,
-            RepeatKind::Rewritten => tables.trust.verified_text(ix) != self.signed_text_hash(found),
+            RepeatKind::Rewritten => verified != self.signed_text_hash(found),
         }
     }
 
@@ -409,6 +414,9 @@ impl ScanApplier<'_> {
         let entry = tables.messages.entry(ix);
         let (refused, unsigned) = (entry.is_rejected(), entry.is_unsigned());
         let changed = self.is_text_changed(tables, ix, found);
+        if found.claim.is_none() {
+            tables.trust.note_lost_signature(&tables.messages, ix);
+        }
         // It may have lost the copy whose place proved that I wrote it.
         let was_proven = found.is_my_name_unproven && judge.unsigned != Unsigned::Accept;
         if found.claim.is_none() && unsigned && !refused && !changed && !was_proven {

@@ -420,7 +420,7 @@ impl Index {
     }
 
     fn save_pins(&self) {
-        let lines = self.tables.write().trust.take_prior_lines();
+        let lines = self.tables.write().trust.take_note_lines();
         if !lines.is_empty() && !self.settings.read_only {
             let mut log = AppendLog::new(self.settings.prior_path());
             if let Err(error) = log.append(&lines, AppendSync::Now) {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::mark_log::{MarkChange, MarkCheckpoint, MarkFile};
 use super::messages::StoreInfo;
-use super::trust::PriorMessages;
+use super::trust::{LostSignatures, PriorMessages};
 use super::{Index, IndexError, IndexSettings, IndexTables, snapshot};
 use crate::identity::Keyring;
 use crate::model::locks::Mutex;
@@ -65,7 +65,7 @@ pub(super) fn restore_tables(
     let infos: Vec<StoreInfo> = stores.iter().map(|s| store_info(s.as_ref())).collect();
     let prior = settings.prior_path();
     let prior = read_log(&prior, PRIOR_LIMIT).map_err(|error| IndexError::Marks(prior, error))?;
-    let prior = PriorMessages::load(&prior);
+    let notes = (PriorMessages::load(&prior), LostSignatures::load(&prior));
     let saved = load_snapshot(stores, settings);
     let before = saved.as_ref().map(|saved| saved.marks.clone()).unwrap_or_default();
     let replayed = before.len > 0;
@@ -85,7 +85,7 @@ pub(super) fn restore_tables(
         if fits {
             keyring.note_changes_since(&saved.trust);
             let mut tables = saved.tables;
-            tables.complete(infos, prior);
+            tables.complete(infos, notes);
             (0..stores.len()).for_each(|number| tables.messages.note_scanned(number, true));
             return Ok((tables, marks, changes));
         }
@@ -95,7 +95,7 @@ pub(super) fn restore_tables(
         }
     }
     let mut empty = IndexTables::default();
-    empty.complete(infos, prior);
+    empty.complete(infos, notes);
     empty.messages.begin_bulk_load();
     if !had || !replayed {
         return Ok((empty, marks, changes));

@@ -10,7 +10,7 @@ use super::messages::{IndexEntry, MessageTable, SignatureKind, StoreInfo};
 use super::position::{MsgIx, ThreadIx};
 use super::source::SourceId;
 use super::threads::ThreadTable;
-use super::trust::{PriorMessages, TrustTable};
+use super::trust::{LostSignatures, PriorMessages, TrustTable};
 use crate::identity::Keyring;
 use crate::model::PublicKey;
 use crate::store::{FoundMessage, Rejection, RepeatKind};
@@ -54,10 +54,14 @@ pub(super) struct EntryUpdate {
 }
 
 impl IndexTables {
-    /// Sets what no snapshot has: the stores, and the messages from before keys were pinned.
-    pub(super) fn complete(&mut self, stores: Vec<StoreInfo>, prior: PriorMessages) {
+    /// Sets what no snapshot has: the stores, the messages from before keys were pinned, and lost signatures.
+    pub(super) fn complete(
+        &mut self,
+        stores: Vec<StoreInfo>,
+        (prior, lost): (PriorMessages, LostSignatures),
+    ) {
         self.messages.names_mut().set_stores(stores);
-        self.trust.set_prior_messages(prior);
+        self.trust.set_trust_notes(prior, lost);
     }
 
     /// Returns a number that grows with each change that a view can show.

@@ -7,7 +7,6 @@ use crate::model::locks::{LockLevel, Mutex};
 use ed25519_dalek::{Signer as _, SigningKey};
 
 use super::messages::StoreInfo;
-use super::trust::PriorMessages;
 use super::{Index, IndexChanges, IndexEntry, IndexSettings, IndexTables, MsgIx};
 use crate::identity::Keyring;
 use crate::model::{
@@ -115,7 +114,7 @@ pub(super) fn tables_of(stores: Vec<StoreInfo>) -> IndexTables {
 
 /// Returns the tables of a snapshot with the stores that they were made of.
 pub(super) fn with_stores(mut tables: IndexTables, stores: Vec<StoreInfo>) -> IndexTables {
-    tables.complete(stores, PriorMessages::default());
+    tables.complete(stores, Default::default());
     tables
 }
 

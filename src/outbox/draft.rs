@@ -77,7 +77,9 @@ impl DraftParser {
             }
             Err(e) => return Err(DraftError::NotUtf8(e.valid_up_to())),
         };
-        let Some((first, _)) = text.split_once('\n') else { return Ok(None) };
+        let Some((first, _)) = strip_byte_order_mark(text).split_once('\n') else {
+            return Ok(None);
+        };
         if self.match_header(first).is_some()
             && let (header, None) = self.split_header(text)
         {
@@ -96,9 +98,7 @@ impl DraftParser {
     /// Splits a text into header block and body. The block is empty if there is none; the body is `None` while nothing
     /// ends the block.
     fn split_header<'t>(&self, text: &'t str) -> (&'t str, Option<&'t str>) {
-        // Editors put a byte order mark before text; before JSON it is a fault that a store must see.
-        let bare = text.strip_prefix('\u{feff}').filter(|rest| !rest.starts_with('{'));
-        let text = bare.unwrap_or(text);
+        let text = strip_byte_order_mark(text);
         let first = text.lines().next().unwrap_or_default();
         if self.match_header(first).is_none() {
             // An empty first line means that the rest is no header.
@@ -271,6 +271,12 @@ fn bare_id(value: &str) -> &str {
     }
 }
 
+/// Returns a text without its byte order mark. Editors put one before text. Before JSON it is a fault that a store must
+/// see, and stays.
+fn strip_byte_order_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').filter(|rest| !rest.starts_with('{')).unwrap_or(text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -365,6 +371,7 @@ mod tests {
     fn of_an_open_block_whole_lines_are_judged() {
         assert_eq!(parse_partial(b"To: bob\nX").unwrap(), None);
         assert_eq!(parse_partial(b"To: bo").unwrap(), None);
+        assert_eq!(parse_partial("\u{feff}To: bob\n".as_bytes()).unwrap(), None);
         assert_eq!(parse_partial(b"To: bob\nSubject: x\n more\n").unwrap(), None);
         for text in [&b"To: bob\nSubject: x\ntext\n"[..], b"To: bob\ntext: more\nSub"] {
             let e = parse_partial(text).unwrap_err().to_string();

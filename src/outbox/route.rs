@@ -388,14 +388,18 @@ fn unreachable_error(stores: &[Arc<dyn Store>], recipient: &str) -> OutboxError 
     ))
 }
 
-/// Returns true if anybody is known by this name.
+/// Returns true if a group or somebody is known by this name. A store that takes every name only with `Via` knows those
+/// who are in its messages.
 pub(super) fn is_known_recipient(index: &Index, name: &str, settings: &OutboxSettings) -> bool {
-    settings.groups.contains_key(name)
-        || (0..index.stores().len()).any(|number| is_known_to_store(index, number, name))
+    let is_known = |(number, store): (usize, &Arc<dyn Store>)| {
+        is_in_messages(index, number, store.as_ref(), name)
+            || store.address_fit(name) > AddressFit::Via && store.is_registered(name)
+    };
+    settings.groups.contains_key(name) || index.stores().iter().enumerate().any(is_known)
 }
 
 /// Returns true if a draft of this name in `outbox/` goes to somebody: the name is a group, a whole address, or one by
-/// which somebody is known. A store that takes every name only with `Via` knows by it those who are in its messages.
+/// which somebody is known.
 pub(super) fn is_recipient_name(index: &Index, name: &str, settings: &OutboxSettings) -> bool {
     let recipient = names::recipient_in_name(name);
     let is_whole = || {
@@ -403,13 +407,7 @@ pub(super) fn is_recipient_name(index: &Index, name: &str, settings: &OutboxSett
             && !names::is_reply_name(recipient)
             && is_well_formed(index.stores(), recipient)
     };
-    let is_known = |(number, store): (usize, &Arc<dyn Store>)| {
-        is_in_messages(index, number, store.as_ref(), recipient)
-            || store.address_fit(recipient) > AddressFit::Via && store.is_registered(recipient)
-    };
-    settings.groups.contains_key(recipient)
-        || is_whole()
-        || index.stores().iter().enumerate().any(is_known)
+    is_whole() || is_known_recipient(index, recipient, settings)
 }
 
 /// Returns true if the store knows the recipient. The lock of the tables is not held while the store answers: a scan

@@ -268,12 +268,21 @@ fn s380_answers_and_composing_folders() {
     assert_eq!((member(&all[3], "to"), member(&all[4], "to")), ("erin", "hugo"));
 }
 
-/// S381: the names that `mktemp` and Python's `tempfile` make are private, unless an agent has exactly that name.
+/// S381: the names that `mktemp` and Python's `tempfile` make are private, unless an agent has exactly that name. A
+/// store that takes every name with `Via:` changes nothing.
 #[test]
 fn s381_temporary_names() {
+    let threads = "[[store]]\nkind = \"samp\"\n[[store]]\nkind = \"atsf\"\ndir = \"project\"\n";
+    for stores in ["", threads] {
+        temporary_names(&format!("{stores}[groups]\ntmpbuilders = [\"bob\"]\n"));
+    }
+}
+
+fn temporary_names(config: &str) {
     let bed = Bed::new();
+    std::fs::create_dir_all(bed.path("project/.agent/threads")).unwrap();
     samp::append(&bed.store, "tmp.abcdef1", "bar", "t", "hello", samp::T0);
-    bed.config("[groups]\ntmpbuilders = [\"bob\"]\n");
+    bed.config(&config.replace("project", bed.path("project").to_str().unwrap()));
     let m = bed.mount("bar");
     m.ok("f=$(mktemp -p outbox); echo one > \"$f\"; test -e \"$f\"; mv \"$f\" outbox/bob");
     assert_eq!(bodies(&bed.store, "bar"), ["one"]);

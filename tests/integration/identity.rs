@@ -568,6 +568,56 @@ fn s571_lost_signature() {
     soon("valid", || signature(&m, &rec.archived(0)) == format!("valid {fp}"));
 }
 
+/// S1378: without the cache, too, changed text is rejected, and the same text lacks its signature.
+#[test]
+fn s1378_lost_signatures_are_known_without_the_cache() {
+    let bed = Bed::new();
+    let (line, rec) = signed(1, "pay 10", T0);
+    put(&bed, &line);
+    let m = bed.mount("bar");
+    let (log, aside) = (samp::log(&bed.store, "foo"), bed.path("aside"));
+    let rewrite = |text: &str| {
+        fs::write(&aside, text).unwrap();
+        fs::rename(&aside, &log).unwrap();
+    };
+    rewrite(&(rec.line().replace("pay 10", "pay 99") + "\n"));
+    soon("it is rejected", || m.ls("rejected").len() == 1);
+    m.umount();
+    fs::remove_dir_all(bed.path("cache")).unwrap();
+    let m = bed.mount("bar");
+    assert!(m.ok("cat rejected/*").contains("changed after it was verified"));
+    assert!(m.ls("inbox").is_empty());
+    rewrite(&(rec.line() + "\n"));
+    let missing = format!("missing {}", fingerprint(&key(1)));
+    soon("it lacks its signature", || {
+        m.ls("rejected").is_empty() && signature(&m, &rec.archived(0)) == missing
+    });
+    m.umount();
+    fs::remove_dir_all(bed.path("cache")).unwrap();
+    assert_eq!(signature(&bed.mount("bar"), &rec.archived(0)), missing);
+}
+
+/// S1379: if no signed line is in the log any more, the dates decide. A key that a person trusts counts from then on.
+#[test]
+fn s1379_a_log_without_signed_lines() {
+    let bed = Bed::new();
+    put(&bed, &signed(1, "signed", T0).0);
+    let m = bed.mount("bar");
+    let now = jiff::Timestamp::now().as_second();
+    let missing = format!("missing {}", fingerprint(&key(1)));
+    fs::write(samp::log(&bed.store, "foo"), "").unwrap();
+    let old = samp::append(&bed.store, "foo", "bar", "t", "before the pin", T0 - 10);
+    let new = samp::append(&bed.store, "foo", "bar", "t", "after the pin", now + 5);
+    soon("both are there", || m.ls("inbox").len() == 2);
+    let seen = [signature(&m, &old.archived(0)), signature(&m, &new.archived(0))];
+    assert_eq!(seen, ["none".to_owned(), missing.clone()]);
+    let public = key(1).verifying_key().to_bytes();
+    let trusted = BASE64.encode(public);
+    m.ok(&format!("msgfs key trust zed --key {trusted}"));
+    let new = samp::append(&bed.store, "zed", "bar", "t", "never signed", now + 6);
+    soon("it lacks its signature", || signature(&m, &new.archived(0)) == missing);
+}
+
 /// S71: in a log the order of the lines decides, whatever the dates say.
 #[test]
 fn s71_backdated_in_a_log() {

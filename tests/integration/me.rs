@@ -136,6 +136,11 @@ fn s320_removing_and_renaming() {
     assert_eq!(m.ls("me/notes"), ["y.txt"]);
     assert!(!m.sh("cat me/notes/plan.txt").ok());
     m.umount();
+    // A command without a mount, and a read-only mount, know it, too.
+    assert_eq!(bed.msgfs_out(&["--me", "bar", "ls", "me/notes"]).stdout, "y.txt\n");
+    let m = bed.mount_at(&bed.path("reader"), "bar", &["--read-only"]);
+    assert_eq!(m.ls("me/notes"), ["y.txt"]);
+    m.umount();
     let m = bed.mount("bar");
     assert_eq!(m.ls("me/notes"), ["y.txt"]);
     m.ok("echo back > me/notes/plan.txt");

@@ -7,6 +7,7 @@ use super::arrival::NewMessage;
 use super::entry::{EntryFlags, IndexEntry, hash_message_id, unmix_id};
 use super::links::{ReplyLink, ReplyLinks};
 use super::names::NameTable;
+use crate::identity::SignedMessage;
 use crate::index::column::Column;
 use crate::index::intern::{IDENTITY_MASK, StrId, stable_hash};
 use crate::index::position::MsgIx;
@@ -58,6 +59,12 @@ impl EntryTable {
     /// Returns every live message.
     pub fn live_messages(&self) -> impl Iterator<Item = MsgIx> + '_ {
         self.all_entries().filter(|(_, e)| e.is_live()).map(|(ix, _)| ix)
+    }
+
+    /// Returns the number by which the state folder knows a message.
+    pub(in crate::index) fn digest_number(&self, ix: MsgIx) -> u64 {
+        let [store, from, id] = self.key_parts(self.entry(ix));
+        SignedMessage { store: &store, from: &from, id: &id }.digest().number()
     }
 
     /// Returns the number of messages so far, which is the position of the next one.

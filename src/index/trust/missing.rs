@@ -12,7 +12,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use serde::{Deserialize, Serialize};
 
 use super::{TrustTable, WriterTrust};
-use crate::identity::{Keyring, SignedMessage};
+use crate::identity::Keyring;
 use crate::index::messages::{IndexEntry, MessageTable, SignatureKind};
 use crate::index::position::MsgIx;
 use crate::index::source::BitSet;
@@ -25,6 +25,9 @@ pub(in crate::index) struct ExpectedKey {
     key: u32,
     /// The time when it was pinned, in milliseconds since 1970.
     since: i64,
+    /// True if the writer must sign in this store: the key signed here before, or a person trusts it.
+    #[serde(default)]
+    is_due: bool,
 }
 
 /// Changes that may concern missing signatures.
@@ -73,16 +76,6 @@ impl TrustTable {
         let theirs = writers.filter(|(_, w)| addresses.contains(names.text(w.name)));
         self.signing_changes.writers.extend(theirs.map(|(number, _)| number));
         self.signing_changes.addresses.extend(addresses.iter().cloned());
-    }
-
-    /// Takes over the prior messages that the file has.
-    pub(in crate::index) fn set_prior_messages(&mut self, prior: PriorMessages) {
-        self.prior_messages = prior;
-    }
-
-    /// Takes the lines that must be appended to the file of prior messages.
-    pub(in crate::index) fn take_prior_lines(&mut self) -> Vec<u8> {
-        self.prior_messages.take_lines()
     }
 
     /// Reclassifies unsigned messages after [`TrustTable::queue_signer_review`] and
@@ -156,16 +149,18 @@ impl TrustTable {
             return None;
         }
         let pin = keyring.first_pin(names.writer_name(number));
+        let store = &names.store(names.writer(number).store).name;
+        let is_due = keyring.must_sign(names.writer_name(number), store);
         match (pin, first) {
             (_, Some(first)) => {
                 let first = messages.entry(first);
                 let since = pin.map_or_else(|| first.time().millis(), |(_, since)| since.millis());
                 let key = self.signature_kind(messages, first).1 as u32;
-                Some(ExpectedKey { key, since })
+                Some(ExpectedKey { key, since, is_due })
             }
             (Some((key, since)), None) => {
                 let key = self.key_number(number, key) as u32;
-                Some(ExpectedKey { key, since: since.millis() })
+                Some(ExpectedKey { key, since: since.millis(), is_due })
             }
             (None, None) => None,
         }
@@ -202,7 +197,7 @@ impl TrustTable {
                 if self.is_after_first_signed(messages, ix).is_none()
                     && (was_there || !self.is_dated_later(messages, ix))
                 {
-                    noted.push(prior_digest(messages, ix));
+                    noted.push(messages.digest_number(ix));
                 }
             }
         }
@@ -235,8 +230,12 @@ impl TrustTable {
         if !messages.names().store(entry.store()).log {
             return None;
         }
-        // Writers who never signed there lack no signature.
-        let Some(first) = self.signer(entry.writer()).first_signed else { return Some(false) };
+        let signer = self.signer(entry.writer());
+        let Some(first) = signer.first_signed else {
+            // Writers who never signed there lack no signature. The log of one who did may have been replaced.
+            let is_due = signer.lacked.is_some_and(|key| key.is_due);
+            return Some(is_due && self.is_dated_later(messages, ix));
+        };
         let first = messages.entry(first);
         let is_later = first.location().offset < entry.location().offset;
         (first.source() == entry.source()).then_some(is_later)
@@ -268,7 +267,7 @@ impl TrustTable {
         };
         let noted = || {
             let noted = self.prior_messages.get(&store.name, messages.sender(entry))?;
-            Some(!noted.contains(&prior_digest(messages, ix)))
+            Some(!noted.contains(&messages.digest_number(ix)))
         };
         let newer = || {
             let by_log = self.is_after_first_signed(messages, ix);
@@ -280,37 +279,11 @@ impl TrustTable {
             none
         }
     }
-
-    /// Records whether a message was verified and has lost its signature, although its text is the same.
-    pub(in crate::index) fn note_stripped(
-        &mut self,
-        messages: &MessageTable,
-        ix: MsgIx,
-        stripped: bool,
-    ) {
-        if !stripped {
-            if !self.stripped.is_empty() {
-                self.stripped.remove(&ix);
-            }
-        } else if let (SignatureKind::Valid, key) =
-            self.signature_kind(messages, messages.entry(ix))
-        {
-            self.stripped.insert(ix, key as u32);
-        }
-    }
 }
 
 fn is_unsigned_from(messages: &MessageTable, ix: MsgIx, writers: &BitSet) -> bool {
     let entry = messages.entry(ix);
     entry.is_live() && writers.contains(entry.writer()) && entry.is_unsigned()
-}
-
-/// Returns the number of a message in the file of prior messages.
-fn prior_digest(messages: &MessageTable, ix: MsgIx) -> u64 {
-    let entry = messages.entry(ix);
-    let store = &messages.names().store(entry.store()).name;
-    let (from, id) = (messages.sender(entry), &messages.id(entry));
-    SignedMessage { store, from, id }.digest().number()
 }
 
 /// Returns the first message that each of these writers validly signed.

@@ -1,12 +1,15 @@
 //! Trust in the messages of the index: their signatures, the keys of their writers, and what is rejected.
 //!
-//! `judge`: the decision on a message. `missing`: unsigned messages of writers who sign. `rejects`: rejections.
+//! `judge`: the decision on a message. `missing`: unsigned messages of writers who sign. `lost_signatures`: verified
+//! messages that lost their signatures. `rejects`: rejections.
 
 mod judge;
+mod lost_signatures;
 mod missing;
 mod rejects;
 
 pub(super) use judge::{TrustDecision, TrustJudge, TrustQuery};
+pub(super) use lost_signatures::LostSignatures;
 pub(super) use missing::{ExpectedKey, PriorMessages};
 pub use rejects::{Reject, RejectKey};
 
@@ -52,6 +55,7 @@ pub struct TrustTable {
     signing_changes: SigningChanges,
     /// The unsigned messages that were there before keys were pinned.
     prior_messages: PriorMessages,
+    lost_signatures: LostSignatures,
     rejects: BTreeMap<RejectKey, Reject>,
     reject_of: HashMap<u64, RejectKey>,
     /// A number that grows with each change of the rejections.
@@ -220,9 +224,14 @@ impl TrustTable {
         self.texts.get(&ix).copied()
     }
 
-    /// Returns true if a message is verified, or was before it lost its signature.
-    pub(super) fn was_verified(&self, messages: &MessageTable, ix: MsgIx) -> bool {
-        messages.entry(ix).is_verified() || self.stripped.contains_key(&ix)
+    /// Takes over what the state folder has: the prior messages, and the lost signatures.
+    pub(super) fn set_trust_notes(&mut self, prior: PriorMessages, lost: LostSignatures) {
+        (self.prior_messages, self.lost_signatures) = (prior, lost);
+    }
+
+    /// Takes the lines that must be appended to the file of these notes.
+    pub(super) fn take_note_lines(&mut self) -> Vec<u8> {
+        [self.prior_messages.take_lines(), self.lost_signatures.take_lines()].concat()
     }
 
     // --- the snapshot ---

@@ -252,7 +252,12 @@ fn what_is_brought_is_filed_once_under_its_name_and_judged_by_the_key_that_came(
     file(&store, &InboundMail { keys, ..InboundMail::default() });
     let again = Book::scanned(&joined(&host, "alice", &road));
     assert!(again.messages.values().all(|kept| kept.valid() == Some(true)));
-    assert_eq!(mode(&host.dir.path().join("state/keys.json")), 0o600);
+    let state = host.dir.path().join("state");
+    assert_eq!(mode(&state.join("keys.json")), 0o600);
+    // A process that writes nothing knows the key, too.
+    let reader = host.open("alice");
+    reader.read_state(&state).unwrap();
+    assert!(Book::scanned(&reader).messages.values().all(|kept| kept.valid() == Some(true)));
 }
 
 fn mode(path: &Path) -> u32 {
