@@ -613,7 +613,7 @@ fn s1379_a_log_without_signed_lines() {
     assert_eq!(seen, ["none".to_owned(), missing.clone()]);
     let public = key(1).verifying_key().to_bytes();
     let trusted = BASE64.encode(public);
-    m.ok(&format!("msgfs key trust zed --key {trusted}"));
+    assert!(bed.msgfs_out(&["--me", "bar", "key", "trust", "zed", "--key", &trusted]).ok());
     let new = samp::append(&bed.store, "zed", "bar", "t", "never signed", now + 6);
     soon("it lacks its signature", || signature(&m, &new.archived(0)) == missing);
 }
