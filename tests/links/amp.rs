@@ -287,7 +287,7 @@ fn there_and_back_again() {
 /// The daemon is killed at any moment and answers get lost; in the end each message is there once.
 #[test]
 fn killed_and_cut_again_and_again() {
-    for (manner, count) in [(Manner::Paper, 200), (Manner::Deployed, 60)] {
+    for (manner, count) in [(Manner::Paper, 100), (Manner::Deployed, 48)] {
         let (provider, alice, bob) = pair(manner);
         let to = address("bob", &provider);
         for n in 0..count {
