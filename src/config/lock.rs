@@ -25,6 +25,9 @@ const COMMANDS: Duration = Duration::from_secs(30);
 /// The time for which a process that has ended is waited for, because its threads may wait for a slow disk.
 const LAST_THREADS: Duration = Duration::from_secs(20);
 
+/// The time for which a mount that begins or ends is waited for: the holder names a mount point and no device.
+const ENDING: Duration = Duration::from_secs(3);
+
 /// The most bytes read from a lock file, which has a few dozen bytes and a path.
 const MAX_CONTENT: usize = 64 << 10;
 
@@ -106,8 +109,8 @@ pub struct StateLock {
 }
 
 impl StateLock {
-    /// Takes the lock of a state folder and writes the holder into it. Waits up to half a second for a holder
-    /// that is ending; a mount also waits for a command.
+    /// Takes the lock of a state folder and writes the holder into it. Waits for a holder that is ending; a mount also
+    /// waits for a command.
     ///
     /// # Errors
     /// Returns [`LockError::Held`] with the holder, or [`LockError::Io`].
@@ -132,8 +135,10 @@ impl StateLock {
             let holder = read_holder(&file);
             let ends = if holder.pid.is_some_and(process::has_ended) {
                 LAST_THREADS
-            } else if mountpoint.is_some() && holder.mountpoint.is_none() {
-                COMMANDS
+            } else if holder.mountpoint.is_none() {
+                if mountpoint.is_some() { COMMANDS } else { Duration::ZERO }
+            } else if holder.device.is_none() {
+                ENDING
             } else {
                 Duration::ZERO
             };
@@ -274,8 +279,10 @@ pub(super) mod tests {
         assert_eq!(mode & 0o777, 0o600);
 
         let start = Instant::now();
+        StateLock::acquire(dir.path(), None).unwrap_err();
+        assert!(start.elapsed() >= ENDING, "a mount that ends is waited for");
+        first.write_device(Some("0:99")).unwrap();
         let error = StateLock::acquire(dir.path(), None).unwrap_err();
-        assert!(start.elapsed() >= PATIENCE, "a holder that is ending is waited for");
         let text = error.to_string();
         for part in [
             &format!("process {}", std::process::id()),
