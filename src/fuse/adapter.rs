@@ -17,12 +17,12 @@ use super::inbox_moves::{self, InboxMoves};
 use super::open_dir::OpenDir;
 use super::parked_reads::ParkedReadQueue;
 use super::recent_drafts::RecentDrafts;
-use super::removed_answers::RemovedAnswers;
+use super::removed_replies::RemovedReplies;
 use super::walkers::FolderWalkers;
 use crate::view::reader::{ProcessIdentity, program_name, thread_group};
 use crate::view::{
-    Attr, CachePolicy, Error, Node, NodeTrait, OpenFile, OpenRequest, PagePolicy, ReaderProfile,
-    Tree, is_answer_name, may_mean_another,
+    Attr, CachePolicy, Error, Node, NodeProperty, OpenFile, OpenRequest, PagePolicy, ReaderProfile,
+    Tree, has_reply_ending, may_mean_another,
 };
 
 /// Generation of all inodes; no inode number is reused for another file.
@@ -59,7 +59,7 @@ pub(super) struct AdapterState {
     pub parked_reads: ParkedReadQueue,
     pub inbox_moves: InboxMoves,
     pub recent_drafts: RecentDrafts,
-    removed_answers: RemovedAnswers,
+    removed_replies: RemovedReplies,
     pub walkers: FolderWalkers,
     /// The number of threads that serve long requests.
     pub long_requests: AtomicUsize,
@@ -81,7 +81,7 @@ impl FuseAdapter {
             cached_listings: Mutex::new(LruCache::new(CACHED_FOLDERS)),
             inbox_moves: InboxMoves::default(),
             recent_drafts: RecentDrafts::default(),
-            removed_answers: RemovedAnswers::default(),
+            removed_replies: RemovedReplies::default(),
             walkers: FolderWalkers::default(),
             long_requests: AtomicUsize::new(0),
             owner: (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw()),
@@ -122,7 +122,7 @@ impl FuseAdapter {
     pub fn make_open_request(&self, req: &Request, node: &Node, flags: i32) -> OpenRequest {
         let has = |flag: i32| flags & flag != 0;
         let (nofollow, noatime) = (has(libc::O_NOFOLLOW), has(libc::O_NOATIME));
-        let who_matters = node.has(NodeTrait::NeedsOpener);
+        let who_matters = node.has(NodeProperty::NeedsOpener);
         // Without --allow-other the kernel admits no other user.
         let stranger = self.tree.settings().allow_other && req.uid() != self.owner.0;
         let write = flags & libc::O_ACCMODE != libc::O_RDONLY;
@@ -150,7 +150,7 @@ impl FuseAdapter {
             // The draft was sent or removed since its name was looked up. Opening it makes a new one. An error
             // here would fail another program that writes the same name at the same time. A folder stays one
             // for the processes in it.
-            (Err(Error::NotFound), size) if node.has(NodeTrait::Editable) => Ok(Attr {
+            (Err(Error::NotFound), size) if node.has(NodeProperty::Editable) => Ok(Attr {
                 ino: self.tree.inode_number(node),
                 is_dir: node.is_dir(),
                 mode: if node.is_dir() { 0o700 } else { 0o600 },
@@ -165,7 +165,7 @@ impl FuseAdapter {
     /// Returns the attributes of a name in a folder.
     pub fn lookup_attr(&self, who: u32, parent: INodeNo, name: &OsStr) -> Result<Attr, Error> {
         let (parent, name) = (self.resolve_inode(parent)?, parse_entry_name(name)?);
-        if parent.has(NodeTrait::ShowsUnread)
+        if parent.has(NodeProperty::ShowsUnread)
             && let Some(from) =
                 self.inbox_moves.resolve_move(who, name, || inbox_moves::is_renaming(who))
         {
@@ -175,7 +175,7 @@ impl FuseAdapter {
             return Ok(Attr { caching: CachePolicy::Volatile, ..self.tree.stat_node(&from)? });
         }
         let found = self.tree.lookup(&parent, name).and_then(|node| {
-            let is_gone = self.removed_answers.is_gone(who, &node);
+            let is_gone = self.removed_replies.is_gone(who, &node);
             if is_gone { Err(Error::NotFound) } else { self.tree.stat_node(&node) }
         });
         let found = found.map(|attr| {
@@ -195,10 +195,10 @@ impl FuseAdapter {
     pub fn remove_entry(&self, req: &Request, parent: INodeNo, name: &OsStr) -> Result<(), Error> {
         let (parent, name) = (self.resolve_inode(parent)?, parse_entry_name(name)?);
         // Other files need no second look-up.
-        let found = is_answer_name(name).then(|| self.tree.lookup(&parent, name).ok()).flatten();
+        let found = has_reply_ending(name).then(|| self.tree.lookup(&parent, name).ok()).flatten();
         self.tree.writer().unlink(&parent, name)?;
-        if let Some(answer) = found.filter(|node| node.has(NodeTrait::StaysWhenRemoved)) {
-            self.removed_answers.record_removed(requesting_process(req), &answer);
+        if let Some(answer) = found.filter(|node| node.has(NodeProperty::StaysWhenRemoved)) {
+            self.removed_replies.record_removed(requesting_process(req), &answer);
         }
         Ok(())
     }
@@ -213,7 +213,7 @@ impl FuseAdapter {
     ) -> Result<(), Error> {
         let (from, to) = (self.resolve_inode(from)?, self.resolve_inode(to)?);
         let (name, new_name) = (parse_entry_name(name)?, parse_entry_name(new_name)?);
-        let moving = to.has(NodeTrait::ShowsUnread) && from != to;
+        let moving = to.has(NodeProperty::ShowsUnread) && from != to;
         if moving && !replace {
             // The name may exist when the kernel asks again, and the result would be EEXIST. After EINVAL,
             // programs check the name themselves and rename without the flag.
@@ -257,11 +257,11 @@ impl FuseAdapter {
         file: OpenFile,
         access: &OpenRequest,
     ) -> (FileHandle, FopenFlags) {
-        if node.has(NodeTrait::GoesWhenClosed) {
+        if node.has(NodeProperty::GoesWhenClosed) {
             self.recent_drafts.record_opened(access.opener, node);
         }
-        if access.write && node.has(NodeTrait::StaysWhenRemoved) {
-            self.removed_answers.forget(access.opener, node);
+        if access.write && node.has(NodeProperty::StaysWhenRemoved) {
+            self.removed_replies.forget(access.opener, node);
         }
         let how = open_flags(&self.tree, node, &file);
         (self.files.insert(file), how)

@@ -60,7 +60,7 @@ mod tests {
             allow_other: false,
             warnings: Arc::default(),
             recent_reads_file: bed.dir.path().join("read-last"),
-            answer_warnings_file: bed.dir.path().join("answer-warnings.jsonl"),
+            reply_warnings_file: bed.dir.path().join("answer-warnings.jsonl"),
             link_boards: Arc::default(),
             taken_logs: Arc::default(),
             bell_record: None,

@@ -30,7 +30,7 @@ mod notify;
 mod open_dir;
 mod parked_reads;
 mod recent_drafts;
-mod removed_answers;
+mod removed_replies;
 mod requests;
 mod root_mount;
 mod walkers;

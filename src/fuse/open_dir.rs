@@ -9,7 +9,7 @@ use super::adapter::{FuseAdapter, GENERATION, cache_ttls, file_type};
 use super::guard::run_guarded;
 use crate::model::locks::Mutex;
 use crate::view::reader::ProcessIdentity;
-use crate::view::{Error, Listing, Node, NodeTrait, Tree};
+use crate::view::{Error, Listing, Node, NodeProperty, Tree};
 
 /// Entries of a listing before those of the tree: `.` and `..`.
 const FIRST: u64 = 2;
@@ -149,7 +149,7 @@ impl FuseAdapter {
         offset: u64,
         mut add: impl FnMut(u64, &str, &Node) -> bool,
     ) {
-        if folder.has(NodeTrait::ShowsUnread) && offset == 0 {
+        if folder.has(NodeProperty::ShowsUnread) && offset == 0 {
             self.tree.note_inbox_lister(ProcessIdentity::from_thread(caller));
         }
         // The kernel looks the entries up by the number of the folder, which their numbers must not push out.

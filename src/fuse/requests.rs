@@ -19,7 +19,7 @@ use super::guard::run_guarded;
 use super::open_dir::OpenDir;
 use super::parked_reads::ParkedRead;
 use crate::store::probe;
-use crate::view::{Attr, Error, NodeTrait};
+use crate::view::{Attr, Error, NodeProperty};
 
 impl Filesystem for FuseAdapter {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
@@ -101,7 +101,7 @@ impl Filesystem for FuseAdapter {
             let touches = [mode, uid, gid].iter().any(Option::is_some)
                 || [atime, mtime].iter().any(Option::is_some);
             // `cp -p` and `rsync -a` set modes and times of the files that they write, and of the folder.
-            let silent = node.has(NodeTrait::Editable);
+            let silent = node.has(NodeProperty::Editable);
             if foreign || (touches && !silent) {
                 return Err(Error::NotPermitted(
                     "owner, mode and times cannot be changed here".into(),

@@ -48,21 +48,22 @@ impl IndexTables {
             }
         }
         let names = self.messages.names();
-        let mut people: BTreeMap<StoreAddress, Correspondent> = BTreeMap::new();
+        let mut correspondents: BTreeMap<StoreAddress, Correspondent> = BTreeMap::new();
         for (store, all) in to {
             for one in names.text(all).split(", ").filter(|one| !one.is_empty()) {
-                people.entry((store, one.to_owned())).or_default();
+                correspondents.entry((store, one.to_owned())).or_default();
             }
         }
         for ((number, writer), newest) in (0u32..).zip(names.writers()).zip(wrote) {
             let (Some(newest), name) = (newest, names.text(writer.name)) else { continue };
             if !name.is_empty() {
-                let person = people.entry((writer.store, name.to_owned())).or_default();
-                person.wrote = Some(Timestamp::from_millis(newest));
-                person.key = self.trust.newest_key(number);
+                let correspondent =
+                    correspondents.entry((writer.store, name.to_owned())).or_default();
+                correspondent.wrote = Some(Timestamp::from_millis(newest));
+                correspondent.key = self.trust.newest_key(number);
             }
         }
-        people
+        correspondents
     }
 
     /// Returns the number of messages in each store. A message with a record for each recipient counts once.
@@ -88,34 +89,34 @@ impl IndexTables {
     /// once.
     pub fn count_behind(
         &self,
-        marks: &BTreeMap<StoreAddress, Watermark>,
+        positions: &BTreeMap<StoreAddress, Watermark>,
     ) -> Vec<(StoreAddress, u64)> {
-        let mark = |(whom, position)| BacklogCounter {
+        let make_counter = |(address, position)| BacklogCounter {
             position,
-            ahead: find_read_ahead(&self.messages, whom, position),
+            ahead: find_read_ahead(&self.messages, address, position),
             behind: 0,
         };
-        let mut all: Vec<BacklogCounter<'_>> = marks.iter().map(mark).collect();
-        let number: HashMap<&StoreAddress, usize> = marks.keys().zip(0..).collect();
+        let mut all: Vec<BacklogCounter<'_>> = positions.iter().map(make_counter).collect();
+        let number: HashMap<&StoreAddress, usize> = positions.keys().zip(0..).collect();
         // For each list of recipients, the positions that count.
         let mut lists: HashMap<(usize, StrId), Vec<usize>> = HashMap::new();
         // Records of one message to several recipients. It is read if one of its records is.
         let mut several: HashMap<(usize, MsgIx), bool> = HashMap::new();
         for (ix, entry) in self.messages.all_entries().filter(|(_, e)| e.is_live()) {
             let store = entry.store();
-            let whose = lists.entry((store, entry.recipients())).or_insert_with(|| {
+            let counters = lists.entry((store, entry.recipients())).or_insert_with(|| {
                 let names = self.messages.recipient_list(entry).split(", ");
                 names.filter_map(|to| number.get(&(store, to.to_owned())).copied()).collect()
             });
-            for n in whose.iter() {
-                let mark = at_mut(&mut all, *n);
-                if !mark.may_miss(entry) {
+            for n in counters.iter() {
+                let counter = at_mut(&mut all, *n);
+                if !counter.may_miss(entry) {
                     continue;
                 }
-                let read = mark.has_read(&self.messages, ix, entry);
+                let read = counter.has_read(&self.messages, ix, entry);
                 let first = self.messages.find_original(ix).unwrap_or(ix);
                 if first == ix && !self.messages.recipient_list(entry).contains(", ") {
-                    mark.behind += u64::from(!read);
+                    counter.behind += u64::from(!read);
                 } else {
                     *several.entry((*n, first)).or_default() |= read;
                 }
@@ -124,18 +125,18 @@ impl IndexTables {
         for ((n, _), _) in several.into_iter().filter(|(_, read)| !read) {
             at_mut(&mut all, n).behind += 1;
         }
-        marks.keys().cloned().zip(all.iter().map(|mark| mark.behind)).collect()
+        positions.keys().cloned().zip(all.iter().map(|counter| counter.behind)).collect()
     }
 }
 
 /// Returns the messages that a read position names together with their writers.
 fn find_read_ahead(
     messages: &MessageTable,
-    whom: &StoreAddress,
-    mark: &Watermark,
+    address: &StoreAddress,
+    position: &Watermark,
 ) -> HashSet<MsgIx> {
-    let named = mark.ids.iter().filter_map(|id| id.split_once(':'));
-    named.filter_map(|(from, id)| messages.find_message(whom.0, from, id)).collect()
+    let named = position.ids.iter().filter_map(|id| id.split_once(':'));
+    named.filter_map(|(from, id)| messages.find_message(address.0, from, id)).collect()
 }
 
 impl BacklogCounter<'_> {

@@ -44,7 +44,7 @@ impl Index {
         let saved = self.save_marks(&mut marks);
         drop(marks);
         // This also syncs the file.
-        self.has_untold_marks.store(true, Ordering::Relaxed);
+        self.has_unwritten_marks.store(true, Ordering::Relaxed);
         self.publish_changes(&IndexChanges { marked: vec![ix], ..IndexChanges::default() });
         if claimed {
             self.rescan_store_of(ix);

@@ -104,7 +104,7 @@ impl Index {
         let saved = self.save_marks(&mut marks);
         drop(marks);
         let Some(changed) = changed else { return saved };
-        self.has_untold_marks.store(true, Ordering::Relaxed);
+        self.has_unwritten_marks.store(true, Ordering::Relaxed);
         if changed {
             self.publish_changes(&IndexChanges { marked: vec![ix], ..IndexChanges::default() });
         } else {
@@ -156,7 +156,7 @@ impl Index {
         }
         // Marks may be pending since an earlier call.
         let saved = saved.unwrap_or_else(|| self.save_marks(&mut self.marks.lock()));
-        self.has_untold_marks.store(true, Ordering::Relaxed);
+        self.has_unwritten_marks.store(true, Ordering::Relaxed);
         self.publish_changes(&changes);
         let number = claimed.len() + changes.marked.len();
         claimed.into_iter().collect::<Result<(), _>>().and(saved).map(|()| number)
@@ -221,7 +221,7 @@ impl Index {
     /// Writes the marks to the stores, in their own way. It does nothing if no mark changed. Returns the delay
     /// after which a busy or failing store is to be tried again.
     pub fn sync_marks_to_stores(&self) -> Option<Duration> {
-        let untold = self.has_untold_marks.swap(false, Ordering::Relaxed);
+        let untold = self.has_unwritten_marks.swap(false, Ordering::Relaxed);
         if !untold || self.settings.read_only {
             return None;
         }
@@ -235,7 +235,7 @@ impl Index {
             }
         }
         if again.is_some() {
-            self.has_untold_marks.store(true, Ordering::Relaxed);
+            self.has_unwritten_marks.store(true, Ordering::Relaxed);
         }
         again
     }
@@ -496,13 +496,13 @@ impl Index {
         let tables = &mut *guard;
         for mark in heard {
             marks.push_mark(store.name(), mark);
-            marked.extend(tables.marks.apply_heard_mark(&mut tables.messages, number, mark));
+            marked.extend(tables.marks.apply_remote_mark(&mut tables.messages, number, mark));
         }
         drop(guard);
         let written = marks.write();
         let len = marks.len();
         drop(marks);
-        self.has_untold_marks.store(true, Ordering::Relaxed);
+        self.has_unwritten_marks.store(true, Ordering::Relaxed);
         self.unsaved.store(true, Ordering::Relaxed);
         self.publish_changes(&IndexChanges { marked, ..IndexChanges::default() });
         written.map(|()| Some(len))

@@ -45,7 +45,7 @@
 //!      └────── LEFT ALONE: the store contradicts it as it did before
 //! ```
 //!
-//! DUE is in `queue`. LEFT ALONE is in `again` and not in `queue`. And `meanwhile` has the contradictions that come during a write.
+//! DUE is in `queue`. LEFT ALONE is in `left_alone` and not in `queue`. And `contradicted_in_write` has the contradictions that come during a write.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -105,17 +105,17 @@ pub(super) struct MarkQueue {
     /// Messages whose mark is not written again for now: the store contradicted it once or cannot keep it. The
     /// value is a hash of what the store had not marked. The entry lasts until the store agrees, or until that
     /// hash or the mark changes.
-    again: HashMap<MsgIx, u64>,
+    left_alone: HashMap<MsgIx, u64>,
     /// Messages that count as read because the store says so, although it does not say so everywhere.
-    partly: HashSet<MsgIx>,
+    partly_marked: HashSet<MsgIx>,
     /// The stores that have marks on their messages.
     stores: BTreeSet<usize>,
-    /// The marks that the store contradicted during a write, with the hash of [`MarkQueue::again`].
+    /// The marks that the store contradicted during a write, with the hash of [`MarkQueue::left_alone`].
     #[serde(skip)]
-    meanwhile: HashMap<MsgIx, u64>,
+    contradicted_in_write: HashMap<MsgIx, u64>,
     /// True if a store reported a mark that must be written again.
     #[serde(skip)]
-    is_asked: bool,
+    is_write_requested: bool,
 }
 
 impl MarkTable {
@@ -159,10 +159,10 @@ impl MarkTable {
         // Nobody has read a message that a position only passed, so its mark is new.
         let known = entry.has_own_mark() && !entry.is_only_passed();
         entry.set_own_mark(read && here);
-        let partly = self.queue.partly.remove(&ix) && read;
+        let partly = self.queue.partly_marked.remove(&ix) && read;
         if (changed || partly) && self.queue.stores.contains(&entry.store()) {
             self.queue.queue.insert(ix, 0);
-            self.queue.again.remove(&ix);
+            self.queue.left_alone.remove(&ix);
         }
         let seen = changed | (!read && self.reset_label(entry.identity()));
         (seen || !known).then_some(seen)
@@ -201,23 +201,23 @@ impl MarkTable {
         }
         if !entry.has_own_mark() {
             if word == Some(true) && unmarked != 0 {
-                self.queue.partly.insert(ix);
-            } else if !self.queue.partly.is_empty() {
-                self.queue.partly.remove(&ix);
+                self.queue.partly_marked.insert(ix);
+            } else if !self.queue.partly_marked.is_empty() {
+                self.queue.partly_marked.remove(&ix);
             }
             return self.set_read(messages, ix, word == Some(true));
         }
         let agrees = word == Some(entry.is_read()) && (!entry.is_read() || unmarked == 0);
         if agrees {
             self.queue.queue.remove(&ix);
-            self.queue.again.remove(&ix);
+            self.queue.left_alone.remove(&ix);
         } else if entry.is_read() && word.is_some() {
             if self.queue.queue.contains_key(&ix) {
                 // It contradicts nothing that was written to it, unless that is being written now.
-                self.queue.meanwhile.insert(ix, unmarked);
-            } else if self.queue.again.insert(ix, unmarked) != Some(unmarked) {
+                self.queue.contradicted_in_write.insert(ix, unmarked);
+            } else if self.queue.left_alone.insert(ix, unmarked) != Some(unmarked) {
                 self.queue.queue.insert(ix, 0);
-                self.queue.is_asked = true;
+                self.queue.is_write_requested = true;
             }
         }
         false
@@ -252,7 +252,7 @@ impl MarkTable {
     }
 
     /// Applies the mark of another machine. Returns the message if its mark changed.
-    pub(super) fn apply_heard_mark(
+    pub(super) fn apply_remote_mark(
         &mut self,
         messages: &mut MessageTable,
         store: usize,
@@ -299,7 +299,7 @@ impl MarkTable {
 
     /// Returns true if since the last call a store reported a mark that must be written again.
     pub(super) fn take_request(&mut self) -> bool {
-        std::mem::take(&mut self.queue.is_asked)
+        std::mem::take(&mut self.queue.is_write_requested)
     }
 
     /// Returns the marks that are to be written to a store, and the locations of their messages.
@@ -308,7 +308,7 @@ impl MarkTable {
         messages: &MessageTable,
         store: usize,
     ) -> Vec<(MsgIx, Location, bool)> {
-        self.queue.meanwhile.clear();
+        self.queue.contradicted_in_write.clear();
         let due = self.queue.queue.keys().filter_map(|ix| {
             let entry = messages.entry(*ix);
             let is_due = entry.store() == store && entry.is_live();
@@ -331,15 +331,15 @@ impl MarkTable {
         }
         match result {
             Ok(noted) => {
-                let meanwhile = self.queue.meanwhile.remove(&ix);
+                let meanwhile = self.queue.contradicted_in_write.remove(&ix);
                 let again = meanwhile
-                    .is_some_and(|print| self.queue.again.insert(ix, print) != Some(print));
-                self.queue.is_asked |= again;
+                    .is_some_and(|print| self.queue.left_alone.insert(ix, print) != Some(print));
+                self.queue.is_write_requested |= again;
                 if !again {
                     self.queue.queue.remove(&ix);
                 }
                 if !noted {
-                    self.queue.again.entry(ix).or_default();
+                    self.queue.left_alone.entry(ix).or_default();
                 }
             }
             Err(StoreError::Moved) => {
@@ -411,8 +411,8 @@ impl MarkTable {
         messages: &MessageTable,
         header: &mut SnapshotHeader,
     ) -> Option<Self> {
-        let queue = std::mem::take(&mut header.telling);
-        let all = queue.queue.keys().chain(queue.again.keys()).chain(&queue.partly);
+        let queue = std::mem::take(&mut header.mark_queue);
+        let all = queue.queue.keys().chain(queue.left_alone.keys()).chain(&queue.partly_marked);
         let fits = messages.has_all(all);
         fits.then(|| Self {
             unread: header.unread,
@@ -430,7 +430,7 @@ impl MarkTable {
         header.orphan_marks.clone_from(&self.orphans);
         header.labels.clone_from(&self.labels);
         header.answered.clone_from(&self.answered);
-        header.telling.clone_from(&self.queue);
+        header.mark_queue.clone_from(&self.queue);
     }
 }
 

@@ -56,7 +56,7 @@ pub use position::{MsgIx, ThreadIx};
 pub use source::SourceId;
 pub use tables::IndexTables;
 pub use threads::ThreadTable;
-pub use trust::{Reject, RejectKey, TrustTable};
+pub use trust::{IndexedRejection, RejectionKey, TrustTable};
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -117,7 +117,7 @@ pub struct Index {
     listeners: RwLock<Vec<ChangeListener>>,
     change_signal: ChangeSignal,
     /// True if marks changed since they were last written to the stores.
-    has_untold_marks: AtomicBool,
+    has_unwritten_marks: AtomicBool,
     /// For each store, the reason why it cannot write marks, as long as it lasts.
     mark_faults: Vec<Mutex<Option<String>>>,
     unsaved: AtomicBool,
@@ -170,7 +170,7 @@ impl Index {
             settings,
             listeners: RwLock::new(Vec::new()),
             change_signal: ChangeSignal::default(),
-            has_untold_marks: true.into(),
+            has_unwritten_marks: true.into(),
             mark_faults: (0..SourceId::STORES).map(|_| Mutex::default()).collect(),
             unsaved: bulk.into(),
             watched: false.into(),
@@ -324,7 +324,7 @@ impl Index {
         changes.empty_threads = self.update_empty_threads(number);
         changes.marked.extend(self.import_watermark(number));
         if self.tables.read().marks.has_due_marks() {
-            self.has_untold_marks.store(true, Ordering::Relaxed);
+            self.has_unwritten_marks.store(true, Ordering::Relaxed);
             // The thread that writes marks waits for changes, and there may be no visible one.
             if self.tables.write().marks.take_request() {
                 self.change_signal.notify();

@@ -116,7 +116,7 @@ fn load_snapshot(
 pub(super) fn store_info(store: &dyn Store) -> StoreInfo {
     StoreInfo {
         whole_seconds: store.properties().whole_seconds,
-        links: store.properties().joins_threads(),
+        links: store.properties().has_indexed_threads(),
         joins: store.properties().threads == ThreadScheme::Joined,
         roles: store.properties().uses_roles,
         log: store.kind().row().has_logs,
@@ -131,7 +131,7 @@ fn snapshot_fingerprint(stores: &[Arc<dyn Store>], settings: &IndexSettings) -> 
     let mut text = settings.unsigned.to_string();
     for s in stores {
         let (roles, dir) = (s.properties().uses_roles, s.dir().display());
-        let links = s.properties().joins_threads();
+        let links = s.properties().has_indexed_threads();
         let mine = s.properties().my_addresses().collect::<Vec<_>>().join(",");
         let _ = write!(text, "|{}|{}|{dir}|{mine}|{roles}|{links}", s.kind(), s.name());
     }

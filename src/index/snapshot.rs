@@ -28,14 +28,14 @@ use super::slots::SlotTable;
 use super::source::BitSet;
 use super::tables::IndexTables;
 use super::threads::ThreadTable;
-use super::trust::{ExpectedKey, Reject, RejectKey, TrustTable};
+use super::trust::{ExpectedKey, IndexedRejection, RejectionKey, TrustTable};
 use crate::store::{Kind, atomic_file, fs};
 
 /// Magic bytes. They change with every change of the layout, of a table or of rendering.
 #[cfg(target_endian = "little")]
-const MAGIC: &[u8; 16] = b"msgfs-index-0022";
+const MAGIC: &[u8; 16] = b"msgfs-index-0023";
 #[cfg(target_endian = "big")]
-const MAGIC: &[u8; 16] = b"msgfs-xedni-0022";
+const MAGIC: &[u8; 16] = b"msgfs-xedni-0023";
 /// Length of magic, checksum of the rest of the head, and the lengths of its two parts.
 const START: usize = 40;
 /// Alignment of tables.
@@ -56,7 +56,7 @@ pub(super) struct SavedWriter {
     pub counts: Option<HashMap<i64, u32>>,
     pub keys: Vec<[u8; 32]>,
     pub first_signed: Option<MsgIx>,
-    pub lacked: Option<ExpectedKey>,
+    pub expected_key: Option<ExpectedKey>,
 }
 
 /// The header: the values that the tables depend on, and the small tables. Each part of the index fills in and
@@ -74,7 +74,7 @@ pub(super) struct SnapshotHeader {
     /// ([`Keyring::reviewed_hashes`](crate::identity::Keyring::reviewed_hashes)).
     trust: BTreeMap<String, u64>,
     /// A list, because JSON allows only texts as keys of a map.
-    pub rejects: Vec<(RejectKey, Reject)>,
+    pub rejects: Vec<(RejectionKey, IndexedRejection)>,
     pub writers: Vec<SavedWriter>,
     pub addressed: Vec<BitSet>,
     pub idempotency: HashMap<String, Vec<MsgIx>>,
@@ -87,7 +87,7 @@ pub(super) struct SnapshotHeader {
     pub unvouched: BTreeSet<MsgIx>,
     pub stripped: HashMap<MsgIx, u32>,
     pub texts: HashMap<MsgIx, u64>,
-    pub telling: MarkQueue,
+    pub mark_queue: MarkQueue,
     pub hex_ids: HashMap<MsgIx, u64>,
     pub odd_threads: BTreeMap<ThreadIx, u64>,
     pub ruled: BTreeMap<MsgIx, u32>,

@@ -250,7 +250,7 @@ fn answers(tables: &mut IndexTables) -> Vec<String> {
     ));
     out.push(format!("{:?}", tables.trust.rejects().collect::<Vec<_>>()));
     let identities: Vec<u64> = tables.trust.rejects().map(|(_, r)| r.identity).collect();
-    assert!(identities.iter().all(|i| tables.trust.find_reject(*i).is_some()));
+    assert!(identities.iter().all(|i| tables.trust.find_rejection(*i).is_some()));
     out.push(format!(
         "{:?} {:?}",
         tables.messages.find_by_idempotency_key("k"),

@@ -13,7 +13,7 @@ use crate::index::{self, Index};
 use crate::link::carrier::CarrierProgram;
 use crate::link::{CarryCheck, LinkSet, LinkSetOptions};
 use crate::model::{PublicKey, Watch, sanitize_line};
-use crate::outbox::{ANSWER_WARNINGS_LOG, OutboxError, SigningKeys};
+use crate::outbox::{OutboxError, REPLY_WARNINGS_LOG, SigningKeys};
 use crate::search::SearchSettings;
 use crate::store::{self, FolderListener, Signer as _, Store, StoreError};
 use crate::view::{self, Tree};
@@ -141,7 +141,7 @@ pub(super) fn build_view_settings(
         allow_other: options.allow_other,
         warnings: Arc::default(),
         recent_reads_file: paths.read_last_file(),
-        answer_warnings_file: paths.state.join(ANSWER_WARNINGS_LOG),
+        reply_warnings_file: paths.state.join(REPLY_WARNINGS_LOG),
         link_boards: Arc::default(),
         taken_logs: Arc::default(),
         bell_record: None,

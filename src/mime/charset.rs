@@ -81,7 +81,7 @@ fn join_encoded_words(head: &str) -> String {
 }
 
 /// Returns the mail with headers in UTF-8, those of its parts too; `None` if they already are.
-pub fn unicode_headers(mail: &Message<'_>) -> Option<Vec<u8>> {
+pub fn convert_headers_to_utf8(mail: &Message<'_>) -> Option<Vec<u8>> {
     let raw = mail.raw_message();
     let mut heads: Vec<_> = mail.parts.iter().map(|p| (p.offset_header, p.offset_body)).collect();
     heads.sort_unstable();
@@ -101,7 +101,7 @@ pub fn unicode_headers(mail: &Message<'_>) -> Option<Vec<u8>> {
 }
 
 /// Decodes again the texts that name no known charset.
-pub fn unicode_texts(mail: &mut Message<'_>) {
+pub fn decode_unlabelled_texts(mail: &mut Message<'_>) {
     let is_told = |part: &MessagePart<'_>| {
         let charset = part.content_type().and_then(|kind| kind.attribute("charset"));
         charset.is_some_and(is_known_charset)

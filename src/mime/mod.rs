@@ -104,10 +104,10 @@ pub fn decode_texts<E>(
     mut mail: Message<'static>,
     parse: impl Fn(&[u8]) -> Result<Message<'static>, E>,
 ) -> Result<Message<'static>, E> {
-    if let Some(text) = charset::unicode_headers(&mail) {
+    if let Some(text) = charset::convert_headers_to_utf8(&mail) {
         mail = parse(&text)?;
     }
-    charset::unicode_texts(&mut mail);
+    charset::decode_unlabelled_texts(&mut mail);
     find_text(&mut mail);
     Ok(mail)
 }

@@ -135,13 +135,13 @@ fn remove_if_exists(path: &Path) -> io::Result<()> {
 }
 
 impl ComposeFolders {
-    /// Loads the folders that earlier processes left. `spooled` are the ids in the spool. With `looks` nothing is
+    /// Loads the folders that earlier processes left. `spooled` are the ids in the spool. With `read_only` nothing is
     /// removed, and their acceptance is ignored, because the process that accepted them may still run.
     pub fn open(
         dir: PathBuf,
         durability: Durability,
         spooled: &BTreeSet<&str>,
-        looks: bool,
+        read_only: bool,
     ) -> io::Result<Self> {
         let mut state = ComposeState::default();
         let entries = match std::fs::read_dir(&dir) {
@@ -154,14 +154,14 @@ impl ComposeFolders {
             state.next = state.next.max(number);
             let sent = std::fs::read_to_string(entry.path().join(SENT_AS)).unwrap_or_default();
             if sent.lines().any(|id| spooled.contains(id)) {
-                if !looks {
+                if !read_only {
                     remove_sent_folder(&entry.path())?;
                 }
                 continue;
             }
             match load_folder(entry.path()) {
                 Ok((name, mut folder)) => {
-                    folder.accepted &= !looks;
+                    folder.accepted &= !read_only;
                     state.all.insert(name, folder);
                 }
                 Err(e) => {

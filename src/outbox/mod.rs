@@ -21,7 +21,6 @@
 //! lock is taken. While a flush waits for the disk only its draft is locked.
 
 mod address;
-mod answer_warnings;
 mod attachments;
 mod clock;
 mod compose;
@@ -35,6 +34,7 @@ mod mount_check;
 pub mod names;
 mod pack;
 mod refusals;
+mod reply_warnings;
 mod reservations;
 mod retry;
 mod route;
@@ -45,11 +45,11 @@ mod thread_backoff;
 mod unlisted_notes;
 mod whole_message;
 
-pub use answer_warnings::{ANSWER_WARNINGS_LOG, AnswerWarnings, FollowedAnswerWarnings};
 pub use compose::Composer;
 pub use error::OutboxError;
 pub use folders::{BODY, ComposeHandle};
 pub use keys::{MyPublicKeys, SigningKeys, explain_lost_key};
+pub use reply_warnings::{FollowedReplyWarnings, REPLY_WARNINGS_LOG, ReplyWarnings};
 pub use route::invalid_address_error;
 pub use saved_drafts::SavedDraft;
 
@@ -345,19 +345,25 @@ impl Outbox {
         index: Arc<Index>,
         keys: Arc<SigningKeys>,
         settings: OutboxSettings,
-        looks: bool,
+        read_only: bool,
     ) -> Result<Arc<Self>, OutboxError> {
         let io = |what| move |error| OutboxError::Io { what, error };
         let (at, drafts) = (state.join("spool"), state.join("drafts"));
-        let spool =
-            if looks { Spool::open_read_only(&at) } else { Spool::open(&at, settings.durability) };
+        let spool = if read_only {
+            Spool::open_read_only(&at)
+        } else {
+            Spool::open(&at, settings.durability)
+        };
         let spool = spool.map_err(io("the spool cannot be opened"))?;
-        let shelf =
-            if looks { SavedDrafts::open_read_only(&drafts) } else { SavedDrafts::open(&drafts) };
+        let shelf = if read_only {
+            SavedDrafts::open_read_only(&drafts)
+        } else {
+            SavedDrafts::open(&drafts)
+        };
         let shelf = shelf.map_err(io("refused drafts cannot be read"))?;
         let pending = spool.pending();
         let parcels = pending.iter().flat_map(|(_, parcels)| parcels);
-        let attachments = if looks {
+        let attachments = if read_only {
             Ok(AttachmentSpool::open_read_only(state))
         } else {
             AttachmentSpool::open(state, settings.durability, parcels)
@@ -367,7 +373,7 @@ impl Outbox {
         let parcels = pending.iter().flat_map(|(_, parcels)| parcels);
         let spooled = parcels.map(|p| p.message.id.as_str()).collect();
         let folders =
-            ComposeFolders::open(state.join("composing"), settings.durability, &spooled, looks)
+            ComposeFolders::open(state.join("composing"), settings.durability, &spooled, read_only)
                 .map_err(io("the composing folders cannot be looked at"))?;
         let errors = folders.list_errors().into_iter().map(|(name, why, time)| (name, (why, time)));
         let notes = Mutex::new(errors.collect());
@@ -375,7 +381,7 @@ impl Outbox {
         let durability = settings.durability;
         let tools =
             Arc::new(SendContext { index, spool, reservations: reserved, attachments, durability });
-        let sender = if looks {
+        let sender = if read_only {
             let waiting = pending.iter().map(|(n, _)| *n).collect();
             Ok(SenderThread::without_thread(Arc::clone(&tools), waiting))
         } else {
@@ -383,7 +389,7 @@ impl Outbox {
         };
         let sender = sender.map_err(io("the sending thread cannot be started"))?;
         let last_refusal = shelf.last_refusal();
-        let warnings = AnswerWarnings::open(&state.join(ANSWER_WARNINGS_LOG), !looks);
+        let warnings = ReplyWarnings::open(&state.join(REPLY_WARNINGS_LOG), !read_only);
         let packer =
             DraftPacker::new(Arc::clone(&tools), settings.clone(), Arc::clone(&keys), warnings);
         Ok(Arc::new(Self {
@@ -477,8 +483,8 @@ impl Outbox {
     }
 
     /// Returns the warnings about answers of mine.
-    pub fn answer_warnings(&self) -> &AnswerWarnings {
-        &self.packer.answer_warnings
+    pub fn reply_warnings(&self) -> &ReplyWarnings {
+        &self.packer.reply_warnings
     }
 
     /// Returns the public keys by which I am known now.

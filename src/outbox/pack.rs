@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::address::{self, ReplyParent};
-use super::answer_warnings::{self, AnswerWarnings};
 use super::attachments::{self, AttachmentSource, NamedSize};
 use super::clock::{SendClock, TimeFloor};
 use super::draft::DraftParser;
 use super::keys::SigningKeys;
+use super::reply_warnings::{self, ReplyWarnings};
 use super::reservations::{IdempotencyUse, Reservations};
 use super::retry::DraftOutline;
 use super::route::{self, Route};
@@ -41,7 +41,7 @@ pub(super) struct DraftPacker {
     context: Arc<SendContext>,
     settings: OutboxSettings,
     keys: Arc<SigningKeys>,
-    pub(super) answer_warnings: AnswerWarnings,
+    pub(super) reply_warnings: ReplyWarnings,
     clock: Mutex<SendClock>,
 }
 
@@ -125,9 +125,9 @@ impl DraftPacker {
         context: Arc<SendContext>,
         settings: OutboxSettings,
         keys: Arc<SigningKeys>,
-        answer_warnings: AnswerWarnings,
+        reply_warnings: ReplyWarnings,
     ) -> Self {
-        Self { context, settings, keys, answer_warnings, clock: Mutex::default() }
+        Self { context, settings, keys, reply_warnings, clock: Mutex::default() }
     }
 
     /// Returns a parser for the header lines that a draft can have here.
@@ -191,10 +191,10 @@ impl DraftPacker {
         let Ok(store) = self.store(answered.store) else { return };
         let warning = {
             let tables = self.context.index.read();
-            answer_warnings::describe_unread(&tables, store.as_ref(), answered)
+            reply_warnings::describe_unread(&tables, store.as_ref(), answered)
         };
         if let Some(text) = warning {
-            self.answer_warnings.record(parcels, &text);
+            self.reply_warnings.record(parcels, &text);
         }
     }
 
@@ -334,7 +334,7 @@ impl DraftPacker {
             let store = self.context.index.store_of(&entry);
             match store.read_record(&entry.location()) {
                 Ok(mut record) if record.message.id == id => {
-                    if store.properties().joins_threads() {
+                    if store.properties().has_indexed_threads() {
                         let tables = self.context.index.read();
                         let (thread, _) = tables
                             .threads

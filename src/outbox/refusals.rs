@@ -75,8 +75,8 @@ impl Outbox {
     pub(super) fn find_at_place(&self, place: &str) -> Result<Option<SavedDraft>, OutboxError> {
         let (kept, moved) = self.with_asked_names(|shelf, asked| {
             let kept = shelf.get(place).cloned();
-            let is_answer = kept.as_ref().is_some_and(|k| k.target != DraftTarget::Outbox);
-            if !is_answer || !asked.is_recipient(place)? {
+            let is_reply = kept.as_ref().is_some_and(|k| k.target != DraftTarget::Outbox);
+            if !is_reply || !asked.is_recipient(place)? {
                 return Ok((kept, None));
             }
             let moved = shelf.move_aside(place, asked)?;

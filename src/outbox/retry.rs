@@ -51,7 +51,7 @@ impl DraftOutline {
     /// texts are not compared. Parts that a store changes or computes are left out.
     pub fn find_difference(&self, store: &dyn Store, sent: &Message) -> Option<&'static str> {
         let properties = store.properties();
-        let keeps_links = !properties.has_reply_links() && !properties.joins_threads();
+        let keeps_links = !properties.has_reply_links() && !properties.has_indexed_threads();
         let sizes = sent.attachments.iter().map(|file| file.size).collect();
         let is_withheld = sent.attachments.iter().any(|file| file.withheld.is_some());
         let own = Self {

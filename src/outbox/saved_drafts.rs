@@ -161,14 +161,14 @@ impl SavedDrafts {
     /// # Errors
     /// A name about which the stores must be asked first.
     fn find_free_place(&self, kept: &SavedDraft, asked: &AskedNames) -> Result<String, String> {
-        let is_answer = kept.is_shown() && kept.target != DraftTarget::Outbox;
+        let is_reply = kept.is_shown() && kept.target != DraftTarget::Outbox;
         let hidden = || unlisted_place(&kept.name, &kept.target);
         let name = if kept.is_shown() { kept.name.clone() } else { hidden() };
         // A whole address with a number behind it may be another address.
-        let numbered = if is_answer { name.replace('@', ".") } else { name.clone() };
+        let numbered = if is_reply { name.replace('@', ".") } else { name.clone() };
         for place in std::iter::once(name).chain(names::numbered_names(numbered)) {
             let is_free = !self.drafts.contains_key(&place);
-            if is_free && !(is_answer && asked.is_recipient(&place)?) {
+            if is_free && !(is_reply && asked.is_recipient(&place)?) {
                 return Ok(place);
             }
         }

@@ -192,7 +192,7 @@ impl Spool {
         Ok(Self::from_bytes(AppendLog::new(path), &bytes, Durability::None, true))
     }
 
-    fn from_bytes(log: AppendLog, bytes: &[u8], durability: Durability, looks: bool) -> Self {
+    fn from_bytes(log: AppendLog, bytes: &[u8], durability: Durability, read_only: bool) -> Self {
         let (mut next, mut pending, mut sent) = (0, BTreeMap::new(), Vec::new());
         let now = Timestamp::now();
         for AppendedLine { text, .. } in split_log(bytes) {
@@ -216,7 +216,7 @@ impl Spool {
         let state = SpoolState { log, written, next, pending, sent };
         let disk = Mutex::with_level(LockLevel::Spool, 0);
         let failures = AtomicU64::new(0);
-        Self { durability, read_only: looks, state: Mutex::new(state), synced: disk, failures }
+        Self { durability, read_only: read_only, state: Mutex::new(state), synced: disk, failures }
     }
 
     /// Returns the puts without an end, oldest first.

@@ -24,7 +24,7 @@ pub enum ThreadScheme {
 #[derive(Clone, Copy, Debug, Default)]
 pub enum AnswerScheme {
     /// The format does not tell.
-    Untold,
+    Unnamed,
     /// An answer names the id of the answered message ([`FoundMessage::in_reply_to`](super::FoundMessage::in_reply_to)).
     #[default]
     Named,
@@ -145,7 +145,7 @@ impl StoreProperties {
     }
 
     /// Returns true if only the index knows the thread of a message.
-    pub fn joins_threads(&self) -> bool {
+    pub fn has_indexed_threads(&self) -> bool {
         matches!(self.threads, ThreadScheme::Links | ThreadScheme::Joined)
     }
 

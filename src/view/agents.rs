@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::generation_cache::GenerationCache;
-use super::node::{NodeTrait, PagePolicy};
+use super::node::{NodeProperty, PagePolicy};
 use super::table::View;
 use super::{Error, ONE, Tree, names};
 use crate::index::{Correspondent, StoreAddress};
@@ -79,8 +79,8 @@ impl AgentsView {
 impl View for AgentsView {
     type Key = ();
 
-    fn traits((): &()) -> &'static [NodeTrait] {
-        &[NodeTrait::Pages(PagePolicy::Bypass)]
+    fn node_properties((): &()) -> &'static [NodeProperty] {
+        &[NodeProperty::Pages(PagePolicy::Bypass)]
     }
 
     fn text(&self, tree: &Tree, (): &()) -> Result<(String, Timestamp), Error> {

@@ -86,9 +86,9 @@ impl Question {
     }
 
     /// Returns the name of its store if the store does not tell which messages answer it.
-    pub(super) fn untold_store<'a>(&self, tree: &'a Tree) -> Option<&'a str> {
+    pub(super) fn store_without_answers<'a>(&self, tree: &'a Tree) -> Option<&'a str> {
         let store = self.store_in(tree);
-        matches!(store.properties().answers, AnswerScheme::Untold).then(|| store.name())
+        matches!(store.properties().answers, AnswerScheme::Unnamed).then(|| store.name())
     }
 
     fn store_in<'a>(&self, tree: &'a Tree) -> &'a dyn Store {
@@ -119,7 +119,7 @@ impl Question {
             return Err(Error::NotFound);
         }
         let mut found = match store.properties().answers {
-            AnswerScheme::Untold => return Ok(Vec::new()),
+            AnswerScheme::Unnamed => return Ok(Vec::new()),
             AnswerScheme::Named => BTreeSet::new(),
             AnswerScheme::NamedOrNext(rule) => find_next_answers(tree, store, (self, &rule)),
         };

@@ -29,7 +29,7 @@ pub(super) fn open_answer(tree: &Tree, ix: MsgIx, how: &OpenRequest) -> Result<O
 /// Finds a message of mine to which answers can be known.
 fn find_answerable(tree: &Tree, ix: MsgIx) -> Result<Question, Error> {
     let question = Question::find(tree, ix)?;
-    match question.untold_store(tree) {
+    match question.store_without_answers(tree) {
         None => Ok(question),
         Some(store) => Err(Error::NotPermitted(format!(
             "messages in the store {store} do not tell which message they answer; wait for mail with .next"

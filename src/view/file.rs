@@ -10,7 +10,7 @@ use super::draft_writers::is_opener;
 use super::folder_scope::MessageFolder;
 use super::mail_with_files::MailWithFiles;
 use super::me::MeView;
-use super::node::{Node, NodeTrait};
+use super::node::{Node, NodeProperty};
 use super::reader::{has_gone, runs_looking_program};
 use super::table::on_view;
 use super::transcript::TranscriptPlan;
@@ -215,7 +215,7 @@ impl Tree {
     /// # Errors
     /// [`Error::IsDir`] for folders, [`Error::NotPermitted`] for writing a file that cannot be written.
     pub fn open(&self, node: &Node, access: &OpenRequest) -> Result<OpenFile, Error> {
-        let is_editable = node.has(NodeTrait::Editable) && !node.is_dir();
+        let is_editable = node.has(NodeProperty::Editable) && !node.is_dir();
         if (access.write || access.truncate) && !is_editable {
             return Err(self.writer().not_writable_error(node));
         }

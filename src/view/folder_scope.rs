@@ -1,6 +1,6 @@
 //! The folders that show messages.
 
-use super::node::NodeTrait;
+use super::node::NodeProperty;
 use crate::index::{IndexEntry, IndexTables, MsgIx, ThreadIx};
 use crate::model::Day;
 
@@ -80,8 +80,8 @@ impl FolderScope {
     }
 
     /// Returns the properties of the folder.
-    pub fn traits(self) -> &'static [NodeTrait] {
-        use NodeTrait::{
+    pub fn node_properties(self) -> &'static [NodeProperty] {
+        use NodeProperty::{
             Folder, LastingListing, ShowsMessages, ShowsPending, ShowsSent, ShowsUnread, TakesFiles,
         };
         match self {

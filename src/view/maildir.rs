@@ -12,7 +12,7 @@ use super::file::{OpenFile, OpenRequest};
 use super::folder_scope::{FolderScope, MessageFolder};
 use super::listing::ListingEntry;
 use super::mail_with_files::MailWithFiles;
-use super::node::{Ino, InodeTag, Node, NodeTrait, PagePolicy, make_inode};
+use super::node::{Ino, InodeTag, Node, NodeProperty, PagePolicy, make_inode};
 use super::sidecars::FIXED_MESSAGE;
 use super::table::{NodeAttributes, TreeChanges, View, ViewKey, WRITE_REFUSAL};
 use super::unique_names::NameForm;
@@ -179,8 +179,8 @@ impl MaildirView {
 impl View for MaildirView {
     type Key = MaildirKey;
 
-    fn traits(key: &MaildirKey) -> &'static [NodeTrait] {
-        use NodeTrait::{Folder, LastingListing, Pages, ShowsSent};
+    fn node_properties(key: &MaildirKey) -> &'static [NodeProperty] {
+        use NodeProperty::{Folder, LastingListing, Pages, ShowsSent};
         match key {
             MaildirKey::Top => &[Folder, LastingListing],
             MaildirKey::Folder(_) => &[Folder, LastingListing, ShowsSent],

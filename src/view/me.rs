@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::draft_writers::is_opener;
 use super::file::OpenFile;
 use super::listing::Listing;
-use super::node::{Ino, Node, NodeTrait, PagePolicy};
+use super::node::{Ino, Node, NodeProperty, PagePolicy};
 use super::table::{NodeAttributes, TreeChanges, View, ViewKey};
 use super::text_buffers::{MissingText, OpenTexts, TextKey, find_note};
 use super::{CachePolicy, Error, OpenRequest, TextHandle, Tree};
@@ -38,8 +38,8 @@ impl View for MeView {
 
     const CHANGES_WITHOUT_INDEX: bool = true;
 
-    fn traits(key: &MeKey) -> &'static [NodeTrait] {
-        use NodeTrait::{Editable, Folder, Pages, TakesFiles};
+    fn node_properties(key: &MeKey) -> &'static [NodeProperty] {
+        use NodeProperty::{Editable, Folder, Pages, TakesFiles};
         match key {
             MeKey::Top | MeKey::Store(_) => &[Folder],
             MeKey::Folder(..) => &[Folder, TakesFiles],

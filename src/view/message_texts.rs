@@ -165,7 +165,7 @@ impl MessageTexts {
         if record.has_unknown_time {
             record.message.time = known.time();
         }
-        if store.properties().joins_threads() {
+        if store.properties().has_indexed_threads() {
             let (thread, _) = tables.threads.thread_id(&tables.messages, known.thread());
             record.message.thread = Some(thread.to_owned());
         }

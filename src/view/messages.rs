@@ -9,11 +9,11 @@ use super::folder_scope::{FolderScope, MessageFolder, PLACES};
 use super::listing::{Listing, ListingEntry};
 use super::message_folders::{list_days, newest_at_place, newest_on_day};
 use super::node::{
-    Ino, InodeTag, Node, NodeTrait, PagePolicy, day_inode, inode_day, join_inode, make_inode,
+    Ino, InodeTag, Node, NodeProperty, PagePolicy, day_inode, inode_day, join_inode, make_inode,
 };
 use super::parts::FIXED_PARTS;
 use super::replies::{
-    draft_target, explain_missing, find_answer, find_draft, find_error_note, find_new_target,
+    draft_target, explain_missing, find_draft, find_error_note, find_new_target, find_reply,
     name_new_draft, open_draft, stat_draft,
 };
 use super::sidecars::{FIXED_MESSAGE, MessageFile};
@@ -83,16 +83,16 @@ pub(super) fn folder_scope(node: &Node) -> Option<FolderScope> {
 impl View for MessagesView {
     type Key = MessagesKey;
 
-    fn traits(key: &MessagesKey) -> &'static [NodeTrait] {
-        use NodeTrait::{
+    fn node_properties(key: &MessagesKey) -> &'static [NodeProperty] {
+        use NodeProperty::{
             Editable, Folder, GoesWhenClosed, LastingListing, Pages, ShowsPending, ShowsSent,
         };
         match key {
             MessagesKey::Archive => &[Folder, LastingListing],
             MessagesKey::Sent => &[Folder, LastingListing, ShowsSent, ShowsPending],
             MessagesKey::Threads => &[Folder, LastingListing, ShowsSent],
-            MessagesKey::Folder(scope) => scope.traits(),
-            MessagesKey::File(place, _, file) => file.traits(*place),
+            MessagesKey::Folder(scope) => scope.node_properties(),
+            MessagesKey::File(place, _, file) => file.node_properties(*place),
             MessagesKey::ThreadDraft(..) => &[Editable, GoesWhenClosed, Pages(PagePolicy::Bypass)],
             MessagesKey::Pending(..) => &[],
         }
@@ -292,7 +292,7 @@ impl View for MessagesView {
     ) -> Result<Option<Node>, Error> {
         let MessagesKey::Folder(scope) = folder else { return Ok(None) };
         // A program that removed the answer makes it again.
-        if let Some(answer) = find_answer(tree, *scope, name)? {
+        if let Some(answer) = find_reply(tree, *scope, name)? {
             return Ok(Some(answer));
         }
         match explain_missing(name) {
@@ -338,7 +338,7 @@ impl View for MessagesView {
             outbox.remove(&name, &target)?;
         } else if let Some(note) = find_error_note(tree, *scope, name) {
             outbox.remove(&note, &DraftTarget::Outbox)?;
-        } else if find_answer(tree, *scope, name)?.is_some() {
+        } else if find_reply(tree, *scope, name)?.is_some() {
             // `mv` from another file system removes the file before it makes it.
         } else if *scope == FolderScope::Inbox {
             let found = tree.find_message(*scope, name)?.ok_or(Error::NotFound)?;

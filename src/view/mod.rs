@@ -82,12 +82,12 @@ pub use file::{OpenFile, OpenRequest};
 pub use folder_scope::MessageFolder;
 pub use hits::{SearchHit, SearchReport, format_hits};
 pub use listing::Listing;
-pub use node::{Ino, Node, NodeTrait, PagePolicy};
+pub use node::{Ino, Node, NodeProperty, PagePolicy};
 pub use path::{FolderEntry, copy_path_to, list_path, remove_path, rename_path, write_path};
 pub use reader::ReaderProfile;
 pub use receipts::{BellRecord, LastSent, SentReceipt};
 pub use recent_reads::{RecentRead, load_recent_reads};
-pub use replies::is_answer_name;
+pub use replies::has_reply_ending;
 pub use search::{BadQuery, SHOWN_HITS, search_report_path};
 pub use sent::{format_receipts, sent_report_path};
 pub use short_names::{UnknownId, may_mean_another};
@@ -112,7 +112,7 @@ use crate::model::locks::{Mutex, RwLock};
 use crate::index::{Index, MsgIx};
 use crate::link::{HealthBoard, HealthBoards, TakenLogs};
 use crate::model::{MarkRead, PublicKey, Scope};
-use crate::outbox::{FollowedAnswerWarnings, Outbox, RecipientGroups};
+use crate::outbox::{FollowedReplyWarnings, Outbox, RecipientGroups};
 use crate::search::SearchSettings;
 use listing::ListingCache;
 use message_texts::MessageTexts;
@@ -154,7 +154,7 @@ pub struct TreeSettings {
     /// The file with the messages that were read last.
     pub recent_reads_file: PathBuf,
     /// The log with the warnings about answers of mine.
-    pub answer_warnings_file: PathBuf,
+    pub reply_warnings_file: PathBuf,
     /// The health of each link.
     pub link_boards: HealthBoards,
     /// The proofs about what servers have taken of my logs.
@@ -228,7 +228,7 @@ impl Tree {
             pending: PendingSent::new(
                 Arc::clone(&index),
                 outbox.clone(),
-                FollowedAnswerWarnings::new(settings.answer_warnings_file.clone()),
+                FollowedReplyWarnings::new(settings.reply_warnings_file.clone()),
                 Arc::clone(&names),
                 Arc::clone(&texts),
                 Arc::clone(&settings.link_boards),
@@ -281,7 +281,7 @@ impl Tree {
     pub fn is_cacheable(&self, node: &Node) -> bool {
         // Messages that wait come and go without a change of the index.
         let waits = || self.pending.may_wait();
-        node.has(NodeTrait::LastingListing) && !(node.has(NodeTrait::ShowsPending) && waits())
+        node.has(NodeProperty::LastingListing) && !(node.has(NodeProperty::ShowsPending) && waits())
     }
 
     /// Returns true if a request on a node, or on a name in it, would wait for long work.
@@ -319,9 +319,9 @@ impl Tree {
 
     /// Waits until a folder shows the messages that were just sent.
     pub fn wait_for_sent(&self, folder: &Node) {
-        if folder.has(NodeTrait::ShowsPending) {
+        if folder.has(NodeProperty::ShowsPending) {
             self.settle_pending_messages();
-        } else if folder.has(NodeTrait::ShowsSent) {
+        } else if folder.has(NodeProperty::ShowsSent) {
             self.settle_sent_messages();
         }
     }

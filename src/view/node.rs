@@ -23,7 +23,7 @@ impl From<ViewKey> for Node {
 
 /// A property of a node, for everything outside its view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NodeTrait {
+pub enum NodeProperty {
     /// A folder. Every other node is a file.
     Folder,
     /// A folder whose listing stays valid until the generation of the index changes.
@@ -80,21 +80,21 @@ impl Node {
     }
 
     /// Returns true if the node has a property.
-    pub fn has(&self, wanted: NodeTrait) -> bool {
-        self.0.traits().contains(&wanted)
+    pub fn has(&self, wanted: NodeProperty) -> bool {
+        self.0.node_properties().contains(&wanted)
     }
 
     /// Returns true for a folder.
     pub fn is_dir(&self) -> bool {
-        self.has(NodeTrait::Folder)
+        self.has(NodeProperty::Folder)
     }
 
     /// Returns the use that the kernel may make of the node's pages while its text stays the same.
     pub(super) fn page_policy(&self) -> PagePolicy {
-        let policy = |known: &NodeTrait| {
-            if let NodeTrait::Pages(policy) = known { Some(*policy) } else { None }
+        let policy = |known: &NodeProperty| {
+            if let NodeProperty::Pages(policy) = known { Some(*policy) } else { None }
         };
-        self.0.traits().iter().find_map(policy).unwrap_or(PagePolicy::Drop)
+        self.0.node_properties().iter().find_map(policy).unwrap_or(PagePolicy::Drop)
     }
 }
 

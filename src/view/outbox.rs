@@ -2,7 +2,7 @@
 
 use super::file::{OpenFile, OpenRequest};
 use super::listing::Listing;
-use super::node::{Ino, Node, NodeTrait, PagePolicy};
+use super::node::{Ino, Node, NodeProperty, PagePolicy};
 use super::table::{NodeAttributes, View, ViewKey};
 use super::{CachePolicy, DraftWriters, Error, Tree};
 use crate::model::Timestamp;
@@ -44,8 +44,8 @@ impl View for OutboxView {
     const CHANGES_WITHOUT_INDEX: bool = true;
 
     /// Returns the properties of a node. Each is editable, because `cp -p` also sets the times of the folder.
-    fn traits(key: &OutboxKey) -> &'static [NodeTrait] {
-        use NodeTrait::{Editable, Folder, GoesWhenClosed, Pages, ShowsSent, TakesFiles};
+    fn node_properties(key: &OutboxKey) -> &'static [NodeProperty] {
+        use NodeProperty::{Editable, Folder, GoesWhenClosed, Pages, ShowsSent, TakesFiles};
         match key {
             OutboxKey::Top => &[Editable, Folder, TakesFiles, ShowsSent],
             OutboxKey::Folder(_) => &[Editable, Folder, TakesFiles],

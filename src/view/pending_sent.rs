@@ -17,7 +17,7 @@ use crate::link::{HealthBoard, HealthBoards};
 use crate::model::{
     Day, Message, ShownMessage, SignatureState, Timestamp, sanitize_line, sanitize_text,
 };
-use crate::outbox::{FollowedAnswerWarnings, Outbox, PendingMessage};
+use crate::outbox::{FollowedReplyWarnings, Outbox, PendingMessage};
 
 /// A message that waits.
 #[derive(Debug)]
@@ -87,7 +87,7 @@ pub(super) struct PendingSent {
     index: Arc<Index>,
     outbox: Option<Arc<Outbox>>,
     /// The warnings about answers, if there is no outbox that has them.
-    followed_warnings: FollowedAnswerWarnings,
+    followed_warnings: FollowedReplyWarnings,
     names: Arc<MessageNames>,
     texts: Arc<MessageTexts>,
     link_boards: HealthBoards,
@@ -97,7 +97,7 @@ impl PendingSent {
     pub fn new(
         index: Arc<Index>,
         outbox: Option<Arc<Outbox>>,
-        followed_warnings: FollowedAnswerWarnings,
+        followed_warnings: FollowedReplyWarnings,
         names: Arc<MessageNames>,
         texts: Arc<MessageTexts>,
         link_boards: HealthBoards,
@@ -136,7 +136,7 @@ impl PendingSent {
 
     /// Returns the note about a message that is not in its store yet.
     fn note_of_held(&self, held: &PendingMessage) -> Option<String> {
-        let warnings = self.outbox.as_ref().map(|outbox| outbox.answer_warnings());
+        let warnings = self.outbox.as_ref().map(|outbox| outbox.reply_warnings());
         let answer = warnings.and_then(|all| all.find(&held.store, &held.message.id));
         let lines: Vec<String> =
             format_waiting_note(held).into_iter().chain(answer.map(|text| text + "\n")).collect();
@@ -284,22 +284,22 @@ impl PendingSent {
     }
 
     /// Returns the warning about an answer of mine: what else was unread when it was sent.
-    fn answer_warning(&self, entry: &IndexEntry) -> Option<String> {
-        if !entry.is_from_me() || !self.has_answer_warnings() {
+    fn reply_warning(&self, entry: &IndexEntry) -> Option<String> {
+        if !entry.is_from_me() || !self.has_reply_warnings() {
             return None;
         }
         let id = self.index.read().messages.id(entry);
         let store = self.index.store_of(entry).name();
         match &self.outbox {
-            Some(outbox) => outbox.answer_warnings().find(store, &id),
+            Some(outbox) => outbox.reply_warnings().find(store, &id),
             None => self.followed_warnings.find(store, &id),
         }
     }
 
     /// Returns true if there is a warning about an answer of mine.
-    fn has_answer_warnings(&self) -> bool {
+    fn has_reply_warnings(&self) -> bool {
         match &self.outbox {
-            Some(outbox) => !outbox.answer_warnings().is_empty(),
+            Some(outbox) => !outbox.reply_warnings().is_empty(),
             None => !self.followed_warnings.is_empty(),
         }
     }
@@ -307,12 +307,12 @@ impl PendingSent {
     /// Returns true if there is a warning about a message of mine that its own state gives: it waits for a link, or it
     /// is an answer that passed over others.
     pub fn has_own_warning(&self, entry: &IndexEntry) -> bool {
-        self.link_wait_warning(entry).is_some() || self.answer_warning(entry).is_some()
+        self.link_wait_warning(entry).is_some() || self.reply_warning(entry).is_some()
     }
 
     /// Returns true if [`PendingSent::has_own_warning`] may be true for a message.
     pub fn may_have_own_warning(&self) -> bool {
-        self.may_wait_for_link() || self.has_answer_warnings()
+        self.may_wait_for_link() || self.has_reply_warnings()
     }
 
     /// Returns the text of `.warning`, and its time, which is that of the message. It has the warnings about all records
@@ -329,7 +329,7 @@ impl PendingSent {
                 notes.extend(self.texts.read_record(record, &entry)?.note);
             }
             notes.extend(waits.iter().filter(|(of, _)| *of == record).map(|(_, why)| why.clone()));
-            let own = [self.link_wait_warning(&entry), self.answer_warning(&entry)];
+            let own = [self.link_wait_warning(&entry), self.reply_warning(&entry)];
             notes.extend(own.into_iter().flatten());
         }
         // The notes of several records may have the same lines.

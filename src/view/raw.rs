@@ -11,7 +11,7 @@ use lru::LruCache;
 
 use super::file::{OpenFile, OpenRequest};
 use super::listing::Listing;
-use super::node::{Ino, Node, NodeTrait};
+use super::node::{Ino, Node, NodeProperty};
 use super::table::{NodeAttributes, TreeChanges, View, ViewKey};
 use super::{CachePolicy, Error, Tree, join_path};
 use crate::model::Timestamp;
@@ -59,8 +59,8 @@ impl Default for RawView {
 impl View for RawView {
     type Key = RawKey;
 
-    fn traits(key: &RawKey) -> &'static [NodeTrait] {
-        if let RawKey::File(..) = key { &[] } else { &[NodeTrait::Folder] }
+    fn node_properties(key: &RawKey) -> &'static [NodeProperty] {
+        if let RawKey::File(..) = key { &[] } else { &[NodeProperty::Folder] }
     }
 
     fn inode_number(&self, tree: &Tree, key: &RawKey) -> Option<Ino> {

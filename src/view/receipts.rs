@@ -98,7 +98,7 @@ struct SentEntry {
 type HeldReasons = HashMap<MsgIx, Option<String>>;
 
 /// Everything that is asked once for all lines of one look.
-struct ReceiptLook<'a> {
+struct ReceiptCollector<'a> {
     tree: &'a Tree,
     held: HeldReasons,
     /// True if lines of mine may wait for a link.
@@ -114,7 +114,7 @@ pub(super) fn collect_receipts(tree: &Tree, selection: &SentSelection) -> Vec<Se
     tree.settle_pending_messages();
     let held = tree.pending.held_messages();
     let entries = select_entries(tree, selection);
-    let mut all = ReceiptLook::new(tree, &held).collect_all(&entries);
+    let mut all = ReceiptCollector::new(tree, &held).collect_all(&entries);
     let known: BTreeSet<(String, Option<String>)> =
         all.iter().map(|one| (one.message_id.clone(), one.recipient.clone())).collect();
     let waiting = tree.pending.list_unappended(&held);
@@ -137,7 +137,7 @@ pub(super) fn collect_receipts(tree: &Tree, selection: &SentSelection) -> Vec<Se
 /// Returns the recipients who never get a message of mine, as far as that is proven now, with the reasons.
 pub(super) fn find_refusals(tree: &Tree, ix: MsgIx) -> HashMap<String, String> {
     let entry = read_entry(&tree.index.read(), ix);
-    let receipts = ReceiptLook::new(tree, &tree.pending.held_messages()).collect_all(&[entry]);
+    let receipts = ReceiptCollector::new(tree, &tree.pending.held_messages()).collect_all(&[entry]);
     let refused = receipts.into_iter().filter(|one| one.state == DeliveryState::Refused);
     refused.filter_map(|one| Some((one.recipient?, one.reason.unwrap_or_default()))).collect()
 }
@@ -306,7 +306,7 @@ fn is_selected(selection: &SentSelection, one: &SentReceipt) -> bool {
     }
 }
 
-impl<'a> ReceiptLook<'a> {
+impl<'a> ReceiptCollector<'a> {
     fn new(tree: &'a Tree, held: &[PendingMessage]) -> Self {
         let (held, taken) = (tree.pending.held_reasons(held), find_taken_ranges(tree));
         let may_wait_for_link = tree.pending.may_wait_for_link();
@@ -346,7 +346,7 @@ impl<'a> ReceiptLook<'a> {
         let nobody = [String::new()];
         let to = if one.to.is_empty() { &nobody[..] } else { &one.to };
         let lines = to.iter().zip(receipts).map(|(to, receipt)| {
-            let found = self.judge(store, one, to, receipt, &answers);
+            let found = self.find_proven_state(store, one, to, receipt, &answers);
             SentReceipt {
                 time: one.entry.time().rfc3339(),
                 id: short_id(&one.id),
@@ -364,22 +364,22 @@ impl<'a> ReceiptLook<'a> {
     }
 
     /// Returns the highest state that is proven now for one recipient.
-    fn judge(
+    fn find_proven_state(
         &mut self,
         store: &dyn Store,
         one: &SentEntry,
         to: &str,
         receipt: Receipt,
         answers: &[Answer],
-    ) -> JudgedState {
+    ) -> ProvenState {
         let record = receipt.record_id.as_deref().unwrap_or(&one.record_id).to_owned();
         let Some((ix, entry)) = self.find_record(one, &record) else {
             let held = self.held.get(&one.ix).cloned().flatten();
             let reason = Some(held.unwrap_or_else(|| "the store has no record for it".to_owned()));
-            return JudgedState { state: DeliveryState::Waiting, since: None, reason };
+            return ProvenState { state: DeliveryState::Waiting, since: None, reason };
         };
         let held = self.held.get(&ix).or_else(|| self.held.get(&one.ix));
-        let mut found = JudgedState {
+        let mut found = ProvenState {
             state: DeliveryState::Stored,
             since: Some(one.entry.time()),
             reason: None,
@@ -388,13 +388,13 @@ impl<'a> ReceiptLook<'a> {
         let kept_by_link = self.may_wait_for_link.then(waits).flatten();
         if let Some(reason) = held.cloned().flatten().or(kept_by_link) {
             found =
-                JudgedState { state: DeliveryState::Waiting, since: None, reason: Some(reason) };
+                ProvenState { state: DeliveryState::Waiting, since: None, reason: Some(reason) };
         }
         let is_proven = !receipt.is_tentative || one.is_signed && held.is_none();
         match receipt.state.filter(|_| is_proven) {
             Some(state) => {
                 let since = receipt.since.map(|since| finish_second(since, one.entry.time()));
-                found = JudgedState { state, since, reason: receipt.reason };
+                found = ProvenState { state, since, reason: receipt.reason };
             }
             None => found.reason = found.reason.or(receipt.reason),
         }
@@ -447,13 +447,13 @@ impl<'a> ReceiptLook<'a> {
 }
 
 /// A state with its time and its reason.
-struct JudgedState {
+struct ProvenState {
     state: DeliveryState,
     since: Option<Timestamp>,
     reason: Option<String>,
 }
 
-impl JudgedState {
+impl ProvenState {
     fn raise(&mut self, state: DeliveryState, since: Option<Timestamp>) {
         if self.state < state {
             *self = Self { state, since, reason: None };

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::generation_cache::GenerationCache;
 use super::listing::Listing;
-use super::node::{Ino, InodeTag, Node, NodeTrait, make_inode};
+use super::node::{Ino, InodeTag, Node, NodeProperty, make_inode};
 use super::table::{TreeChanges, View, ViewKey};
 use super::{Error, Tree, names};
-use crate::index::{IndexTables, Reject};
+use crate::index::{IndexTables, IndexedRejection};
 use crate::model::{ShownMessage, Timestamp, render_body};
 use crate::store::Location;
 
@@ -44,9 +44,9 @@ fn file_node(identity: u64) -> Node {
 impl View for RejectedView {
     type Key = RejectedKey;
 
-    fn traits(key: &RejectedKey) -> &'static [NodeTrait] {
+    fn node_properties(key: &RejectedKey) -> &'static [NodeProperty] {
         match key {
-            RejectedKey::Folder => &[NodeTrait::Folder, NodeTrait::LastingListing],
+            RejectedKey::Folder => &[NodeProperty::Folder, NodeProperty::LastingListing],
             RejectedKey::File(_) => &[],
         }
     }
@@ -118,7 +118,7 @@ fn name_rejects(tables: &IndexTables) -> BTreeMap<String, u64> {
 fn reject_text(tree: &Tree, identity: u64) -> Result<(String, Timestamp), Error> {
     let (source, offset, reject) = {
         let tables = tree.index.read();
-        let (key, reject) = tables.trust.find_reject(identity).ok_or(Error::NotFound)?;
+        let (key, reject) = tables.trust.find_rejection(identity).ok_or(Error::NotFound)?;
         (key.0, key.1, reject.clone())
     };
     let store = tree.index.stores().get(source.store()).ok_or(Error::NotFound)?;
@@ -135,7 +135,11 @@ fn reject_text(tree: &Tree, identity: u64) -> Result<(String, Timestamp), Error>
 }
 
 /// Renders a rejected message: header and body if it can be parsed, else its bytes as text.
-fn render_reject(store: &dyn crate::store::Store, at: &Location, reject: &Reject) -> String {
+fn render_reject(
+    store: &dyn crate::store::Store,
+    at: &Location,
+    reject: &IndexedRejection,
+) -> String {
     let mut text = String::new();
     let body = if let Ok(mut record) = store.read_record(at) {
         super::message_texts::strip_thread_label(store, &mut record.message);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::file::{OpenFile, OpenRequest};
 use super::folder_scope::FolderScope;
 use super::messages::MessagesKey;
-use super::node::{Node, NodeTrait};
+use super::node::{Node, NodeProperty};
 use super::sidecars::MessageFile;
 use super::table::{NodeAttributes, ViewKey};
 use super::{Error, Tree};
@@ -120,21 +120,21 @@ pub(super) fn find_draft(tree: &Tree, folder: FolderScope, name: &str) -> Option
 }
 
 /// Returns true if a file of this name may be the answer to a message.
-pub fn is_answer_name(name: &str) -> bool {
+pub fn has_reply_ending(name: &str) -> bool {
     matches!(name.rsplit_once('.'), Some((_, "reply" | "reply-all")))
 }
 
 /// Finds the answer to a message, or to all its recipients, by its name.
-pub(super) fn find_answer(
+pub(super) fn find_reply(
     tree: &Tree,
     folder: FolderScope,
     name: &str,
 ) -> Result<Option<Node>, Error> {
-    if !is_answer_name(name) {
+    if !has_reply_ending(name) {
         return Ok(None);
     }
     let found = tree.find_message(folder, name)?;
-    Ok(found.filter(|node| node.has(NodeTrait::StaysWhenRemoved)))
+    Ok(found.filter(|node| node.has(NodeProperty::StaysWhenRemoved)))
 }
 
 /// Returns the node that a draft becomes under a new name: the answer to a message, or a draft. A message, or a file

@@ -2,7 +2,7 @@
 
 use super::generation_cache::GenerationCache;
 use super::listing::Listing;
-use super::node::{Ino, Node, NodeTrait};
+use super::node::{Ino, Node, NodeProperty};
 use super::table::{ROOT_ENTRIES, TreeChanges, View, on_view};
 use super::{Error, Tree};
 use crate::model::Timestamp;
@@ -20,8 +20,8 @@ pub(super) struct RootView {
 impl View for RootView {
     type Key = ();
 
-    fn traits((): &()) -> &'static [NodeTrait] {
-        &[NodeTrait::Folder, NodeTrait::LastingListing]
+    fn node_properties((): &()) -> &'static [NodeProperty] {
+        &[NodeProperty::Folder, NodeProperty::LastingListing]
     }
 
     fn inode_number(&self, _tree: &Tree, (): &()) -> Option<Ino> {
@@ -44,7 +44,7 @@ impl View for RootView {
         let entry = ROOT_ENTRIES.iter().find(|entry| entry.name == name);
         let entry = entry.filter(|entry| entry.is_shown(tree));
         if let Some(entry) = entry {
-            on_view!(tree, entry.node, begin_look());
+            on_view!(tree, entry.node, note_root_lookup());
         }
         Ok(entry.map(|entry| entry.node.clone()))
     }

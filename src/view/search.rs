@@ -21,7 +21,7 @@ use super::hits::{
 use super::listing::Listing;
 use super::messages::{MessagesKey, file_node};
 use super::names;
-use super::node::{Ino, Node, NodeTrait, PagePolicy};
+use super::node::{Ino, Node, NodeProperty, PagePolicy};
 use super::pending_hits::{PendingHit, drop_indexed, find_pending, merge_hits};
 use super::sidecars::{MessageFile, split_ending};
 use super::table::{NodeAttributes, View, ViewKey};
@@ -276,8 +276,8 @@ impl View for SearchView {
         tree.settings.search.is_some()
     }
 
-    fn traits(key: &SearchKey) -> &'static [NodeTrait] {
-        use NodeTrait::{
+    fn node_properties(key: &SearchKey) -> &'static [NodeProperty] {
+        use NodeProperty::{
             FixedFiles, Folder, LastingListing, Pages, ShowsMessages, ShowsPending, ShowsSent,
         };
         match key {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::generation_cache::GenerationCache;
 use super::listing::Listing;
 use super::names;
-use super::node::{Ino, Node, NodeTrait, PagePolicy};
+use super::node::{Ino, Node, NodeProperty, PagePolicy};
 use super::receipts::{SentReceipt, SentSelection, collect_receipts};
 use super::table::{View, ViewKey};
 use super::{Error, Tree};
@@ -50,14 +50,14 @@ impl Default for SentView {
 impl View for SentView {
     type Key = SentKey;
 
-    fn traits(key: &SentKey) -> &'static [NodeTrait] {
+    fn node_properties(key: &SentKey) -> &'static [NodeProperty] {
         match key {
-            SentKey::Reports => &[NodeTrait::Folder],
-            SentKey::List | SentKey::Report(_) => &[NodeTrait::Pages(PagePolicy::Bypass)],
+            SentKey::Reports => &[NodeProperty::Folder],
+            SentKey::List | SentKey::Report(_) => &[NodeProperty::Pages(PagePolicy::Bypass)],
         }
     }
 
-    fn begin_look(&self, _: &Tree, key: &SentKey) {
+    fn note_root_lookup(&self, _: &Tree, key: &SentKey) {
         self.texts.remove(key);
     }
 

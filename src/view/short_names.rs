@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::names;
-use super::node::{Node, NodeTrait};
+use super::node::{Node, NodeProperty};
 use crate::index::{IndexTables, MsgIx};
 use crate::model::locks::Mutex;
 use crate::model::{Timestamp, find_nearest};
@@ -112,5 +112,5 @@ impl ShortIdIndex {
 
 /// Returns true if new messages may give a name another meaning, or none.
 pub fn may_mean_another(folder: &Node, name: &str) -> bool {
-    folder.has(NodeTrait::ShowsMessages) && !names::has_time_prefix(name)
+    folder.has(NodeProperty::ShowsMessages) && !names::has_time_prefix(name)
 }

@@ -4,7 +4,7 @@
 
 use super::folder_scope::{FolderScope, MessageFolder, PLACES};
 use super::messages::{MessagesKey, file_node};
-use super::node::{InodeTag, Node, NodeTrait, PagePolicy};
+use super::node::{InodeTag, Node, NodeProperty, PagePolicy};
 use super::replies::{find_draft, find_error_note, stat_draft};
 use super::table::NodeAttributes;
 use super::{CachePolicy, Error, Tree, names};
@@ -66,8 +66,8 @@ impl MessageFile {
     }
 
     /// Returns the properties of the file.
-    pub fn traits(&self, place: MessageFolder) -> &'static [NodeTrait] {
-        use NodeTrait::{Editable, FixedFiles, Folder, NeedsOpener, Pages, StaysWhenRemoved};
+    pub fn node_properties(&self, place: MessageFolder) -> &'static [NodeProperty] {
+        use NodeProperty::{Editable, FixedFiles, Folder, NeedsOpener, Pages, StaysWhenRemoved};
         match self {
             Self::Text if place == MessageFolder::Inbox => {
                 &[NeedsOpener, Pages(PagePolicy::Bypass)]
@@ -95,7 +95,7 @@ impl MessageFile {
                 // A late parent moves a message to another thread.
                 let linked = || {
                     let entry = *tree.index.read().messages.entry(ix);
-                    tree.index.store_of(&entry).properties().joins_threads()
+                    tree.index.store_of(&entry).properties().has_indexed_threads()
                 };
                 let caching = match place {
                     MessageFolder::Inbox => CachePolicy::Folder,

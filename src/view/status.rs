@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::message_texts::read_headline;
-use super::node::{NodeTrait, PagePolicy};
+use super::node::{NodeProperty, PagePolicy};
 use super::receipts::{LastSent, find_last_sent};
 use super::search::BadQuery;
 use super::table::View;
@@ -129,8 +129,8 @@ pub(super) struct StatusView;
 impl View for StatusView {
     type Key = StatusKey;
 
-    fn traits(_: &StatusKey) -> &'static [NodeTrait] {
-        &[NodeTrait::Pages(PagePolicy::Bypass)]
+    fn node_properties(_: &StatusKey) -> &'static [NodeProperty] {
+        &[NodeProperty::Pages(PagePolicy::Bypass)]
     }
 
     fn text(&self, tree: &Tree, key: &StatusKey) -> Result<(String, Timestamp), Error> {

@@ -11,7 +11,7 @@ use super::listing::Listing;
 use super::maildir::{MaildirKey, MaildirView};
 use super::me::{MeKey, MeView};
 use super::messages::{MessagesKey, MessagesView};
-use super::node::{Ino, Node, NodeTrait};
+use super::node::{Ino, Node, NodeProperty};
 use super::outbox::{OutboxKey, OutboxView};
 use super::raw::{RawKey, RawView};
 use super::readme::ReadmeView;
@@ -81,7 +81,7 @@ pub(super) trait View {
     }
 
     /// Returns the properties of a node. One without any is a file that is only read.
-    fn traits(_key: &Self::Key) -> &'static [NodeTrait] {
+    fn node_properties(_key: &Self::Key) -> &'static [NodeProperty] {
         &[]
     }
 
@@ -91,11 +91,11 @@ pub(super) trait View {
     }
 
     /// Notes that a program looks for an entry of the root, so that it gets a text of this moment.
-    fn begin_look(&self, _tree: &Tree, _key: &Self::Key) {}
+    fn note_root_lookup(&self, _tree: &Tree, _key: &Self::Key) {}
 
     /// Returns the attributes of a node: those of its text, or of a folder with the time of its newest entry.
     fn stat(&self, tree: &Tree, key: &Self::Key) -> Result<NodeAttributes, Error> {
-        if Self::traits(key).contains(&NodeTrait::Folder) {
+        if Self::node_properties(key).contains(&NodeProperty::Folder) {
             return Ok(NodeAttributes::of_folder(self.newest_time(tree, key), CachePolicy::Folder));
         }
         Ok(NodeAttributes::of_text(&self.text(tree, key)?, CachePolicy::Volatile))
@@ -126,7 +126,7 @@ pub(super) trait View {
         None
     }
 
-    /// Opens a file to read it, or to write it if it is [editable](NodeTrait::Editable).
+    /// Opens a file to read it, or to write it if it is [editable](NodeProperty::Editable).
     fn open(&self, tree: &Tree, key: &Self::Key, _how: &OpenRequest) -> Result<OpenFile, Error> {
         Ok(OpenFile::from_bytes(self.text(tree, key)?.0.into_bytes()))
     }
@@ -296,9 +296,9 @@ macro_rules! views {
 
         impl ViewKey {
             /// Returns the properties of a node.
-            pub fn traits(&self) -> &'static [NodeTrait] {
+            pub fn node_properties(&self) -> &'static [NodeProperty] {
                 match self {
-                    $(Self::$view(key) => <$type as View>::traits(key),)*
+                    $(Self::$view(key) => <$type as View>::node_properties(key),)*
                 }
             }
         }

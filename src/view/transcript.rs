@@ -12,7 +12,7 @@ use crate::model::locks::{LockLevel, Mutex};
 use super::file::{OpenFile, OpenRequest};
 use super::generation_cache::GenerationCache;
 use super::listing::{Listing, ListingEntry};
-use super::node::{Ino, InodeTag, Node, NodeTrait, make_inode};
+use super::node::{Ino, InodeTag, Node, NodeProperty, make_inode};
 use super::table::{NodeAttributes, TreeChanges, View, ViewKey};
 use super::{CachePolicy, Error, Tree};
 use crate::index::{MsgIx, ThreadIx};
@@ -96,8 +96,8 @@ pub(super) struct TranscriptView {
 impl View for TranscriptView {
     type Key = TranscriptKey;
 
-    fn traits(key: &TranscriptKey) -> &'static [NodeTrait] {
-        use NodeTrait::{Folder, LastingListing, ShowsSent};
+    fn node_properties(key: &TranscriptKey) -> &'static [NodeProperty] {
+        use NodeProperty::{Folder, LastingListing, ShowsSent};
         match key {
             TranscriptKey::Folder => &[Folder, LastingListing, ShowsSent],
             TranscriptKey::Text(_) => &[],

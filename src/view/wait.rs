@@ -10,7 +10,7 @@ use super::answered::Question;
 use super::attr::NO_TIME;
 use super::awaited_answers::claim_answer;
 use super::file::{FileContent, OpenFile, OpenRequest, ReadToEndMark};
-use super::node::{NodeTrait, PagePolicy};
+use super::node::{NodeProperty, PagePolicy};
 use super::table::{NodeAttributes, View};
 use super::{CachePolicy, Error, Tree};
 use crate::index::MsgIx;
@@ -122,8 +122,8 @@ impl Default for WaitView {
 impl View for WaitView {
     type Key = WaitKey;
 
-    fn traits(key: &WaitKey) -> &'static [NodeTrait] {
-        use NodeTrait::{NeedsOpener, Pages};
+    fn node_properties(key: &WaitKey) -> &'static [NodeProperty] {
+        use NodeProperty::{NeedsOpener, Pages};
         match key {
             WaitKey::Wait => &[Pages(PagePolicy::Bypass)],
             WaitKey::Next => &[Pages(PagePolicy::Bypass), NeedsOpener],

@@ -3,7 +3,7 @@
 use super::file::OpenFile;
 use super::me::MeView;
 use super::messages::message_of;
-use super::node::{Node, NodeTrait};
+use super::node::{Node, NodeProperty};
 use super::parts::FIXED_PARTS;
 use super::reader::{detect_ending_signal, thread_group};
 use super::table::on_view;
@@ -76,7 +76,7 @@ impl TreeWriter<'_> {
             let file = on_view!(self.0, &node, open(access))?;
             return Ok((node, file));
         }
-        Err(Error::not_permitted(if parent.has(NodeTrait::FixedFiles) {
+        Err(Error::not_permitted(if parent.has(NodeProperty::FixedFiles) {
             FIXED_PARTS
         } else {
             "files cannot be created here; drafts go to outbox/, answers beside a message \
@@ -152,7 +152,7 @@ impl TreeWriter<'_> {
         if on_view!(self.0, parent, remove(name))? {
             return Ok(());
         }
-        Err(Error::not_permitted(if parent.has(NodeTrait::FixedFiles) {
+        Err(Error::not_permitted(if parent.has(NodeProperty::FixedFiles) {
             FIXED_PARTS
         } else {
             "only messages in inbox/ (which marks them read) and drafts in outbox/ can be removed"
@@ -178,10 +178,10 @@ impl TreeWriter<'_> {
         }
         let folders = [parent, new_parent];
         // After this error `mv` copies, which writes the draft at the new name.
-        if folders.iter().all(|folder| folder.has(NodeTrait::TakesFiles)) {
+        if folders.iter().all(|folder| folder.has(NodeProperty::TakesFiles)) {
             return Err(Error::from_errno(libc::EXDEV));
         }
-        Err(Error::not_permitted(if folders.iter().any(|f| f.has(NodeTrait::FixedFiles)) {
+        Err(Error::not_permitted(if folders.iter().any(|f| f.has(NodeProperty::FixedFiles)) {
             FIXED_PARTS
         } else {
             "only drafts in outbox/ and private files in me/ can be renamed, and messages moved from archive/ to inbox/"

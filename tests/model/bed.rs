@@ -100,7 +100,7 @@ impl Bed {
             allow_other: false,
             warnings: Arc::default(),
             recent_reads_file: state.join("read-last"),
-            answer_warnings_file: state.join("answer-warnings.jsonl"),
+            reply_warnings_file: state.join("answer-warnings.jsonl"),
             link_boards: Arc::default(),
             taken_logs: Arc::default(),
             bell_record: None,

@@ -102,12 +102,12 @@ impl TrustTable {
         let (mut sign, mut forgotten) = (Vec::new(), HashSet::new());
         for number in &writers {
             let first = firsts.get(number).copied();
-            let lacked = self.find_expected_key(messages, keyring, *number, first);
+            let expected_key = self.find_expected_key(messages, keyring, *number, first);
             let signer = self.signer_mut(*number);
-            let before = std::mem::replace(&mut signer.lacked, lacked);
+            let before = std::mem::replace(&mut signer.expected_key, expected_key);
             signer.first_signed = first;
-            sign.extend(before.or(lacked).map(|_| number));
-            if before.is_some() && lacked.is_none() {
+            sign.extend(before.or(expected_key).map(|_| number));
+            if before.is_some() && expected_key.is_none() {
                 forgotten.insert(*number);
             }
         }
@@ -181,7 +181,8 @@ impl TrustTable {
         for number in writers {
             let signer = self.signer(*number);
             let store = names.store(names.writer(*number).store);
-            let asks = signer.lacked.is_some() && (!store.log || signer.first_signed.is_some());
+            let asks =
+                signer.expected_key.is_some() && (!store.log || signer.first_signed.is_some());
             if asks && self.prior_messages.get(&store.name, names.writer_name(*number)).is_none() {
                 new.insert(*number, Vec::new());
             }
@@ -207,7 +208,7 @@ impl TrustTable {
         }
         for address in addresses {
             let signs = |(number, signer): (u32, &WriterTrust)| {
-                signer.lacked.is_some() && names.writer_name(number) == address
+                signer.expected_key.is_some() && names.writer_name(number) == address
             };
             if keyring.is_pinned(&address) {
                 // Scanned stores that do not know the writer had no messages from it.
@@ -233,7 +234,7 @@ impl TrustTable {
         let signer = self.signer(entry.writer());
         let Some(first) = signer.first_signed else {
             // Writers who never signed there lack no signature. The log of one who did may have been replaced.
-            let is_due = signer.lacked.is_some_and(|key| key.is_due);
+            let is_due = signer.expected_key.is_some_and(|key| key.is_due);
             return Some(is_due && self.is_dated_later(messages, ix));
         };
         let first = messages.entry(first);
@@ -248,7 +249,9 @@ impl TrustTable {
         let signer = self.signer(entry.writer());
         match signer.first_signed {
             Some(first) => messages.compare_order(first, ix) == Ordering::Less,
-            None => signer.lacked.is_some_and(|lacked| lacked.since <= entry.time().millis()),
+            None => signer
+                .expected_key
+                .is_some_and(|expected_key| expected_key.since <= entry.time().millis()),
         }
     }
 
@@ -260,7 +263,7 @@ impl TrustTable {
         // In stores of files a message that lost its signature is another content, and rejected where it
         // matters.
         let stripped = self.stripped.get(&ix).filter(|_| store.log || store.roles);
-        let Some(lacked) = self.signer(entry.writer()).lacked else {
+        let Some(expected_key) = self.signer(entry.writer()).expected_key else {
             // A role has no key, but this message had one.
             let stripped = stripped.filter(|_| store.roles);
             return stripped.map_or(none, |key| (SignatureKind::Missing, *key as usize));
@@ -274,7 +277,7 @@ impl TrustTable {
             by_log.or_else(noted).unwrap_or_else(|| self.is_dated_later(messages, ix))
         };
         if stripped.is_some() || newer() {
-            (SignatureKind::Missing, lacked.key as usize)
+            (SignatureKind::Missing, expected_key.key as usize)
         } else {
             none
         }

@@ -11,7 +11,7 @@ mod rejects;
 pub(super) use judge::{TrustDecision, TrustJudge, TrustQuery};
 pub(super) use lost_signatures::LostSignatures;
 pub(super) use missing::{ExpectedKey, PriorMessages};
-pub use rejects::{Reject, RejectKey};
+pub use rejects::{IndexedRejection, RejectionKey};
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -30,7 +30,7 @@ struct WriterTrust {
     /// The writer's first validly signed message, in listing order or in the order of its log.
     first_signed: Option<MsgIx>,
     /// The key that the writer's unsigned messages should have been signed with.
-    lacked: Option<ExpectedKey>,
+    expected_key: Option<ExpectedKey>,
 }
 
 /// The trust in all messages and writers.
@@ -56,8 +56,8 @@ pub struct TrustTable {
     /// The unsigned messages that were there before keys were pinned.
     prior_messages: PriorMessages,
     lost_signatures: LostSignatures,
-    rejects: BTreeMap<RejectKey, Reject>,
-    reject_of: HashMap<u64, RejectKey>,
+    rejects: BTreeMap<RejectionKey, IndexedRejection>,
+    reject_of: HashMap<u64, RejectionKey>,
     /// A number that grows with each change of the rejections.
     generation: u64,
 }
@@ -244,10 +244,10 @@ impl TrustTable {
         let signers = header.writers.iter_mut().map(|saved| WriterTrust {
             keys: std::mem::take(&mut saved.keys),
             first_signed: saved.first_signed,
-            lacked: saved.lacked,
+            expected_key: saved.expected_key,
         });
         let signers = signers.collect();
-        let rejects: BTreeMap<RejectKey, Reject> = header.rejects.drain(..).collect();
+        let rejects: BTreeMap<RejectionKey, IndexedRejection> = header.rejects.drain(..).collect();
         let table = Self {
             signers,
             many_keys: std::mem::take(&mut header.many_keys),
@@ -269,7 +269,7 @@ impl TrustTable {
     pub(super) fn save_into(&self, header: &mut SnapshotHeader) {
         for (saved, signer) in header.writers.iter_mut().zip(&self.signers) {
             saved.keys.clone_from(&signer.keys);
-            (saved.first_signed, saved.lacked) = (signer.first_signed, signer.lacked);
+            (saved.first_signed, saved.expected_key) = (signer.first_signed, signer.expected_key);
         }
         header.many_keys.clone_from(&self.many_keys);
         header.unvouched.clone_from(&self.unvouched);

@@ -10,11 +10,11 @@ use crate::index::source::SourceId;
 use crate::store::Rejection;
 
 /// The file and the offset of a rejection.
-pub type RejectKey = (SourceId, u64);
+pub type RejectionKey = (SourceId, u64);
 
 /// Bytes of a store that were rejected.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Reject {
+pub struct IndexedRejection {
     /// Path of the file, relative to its store.
     pub path: String,
     /// One sentence for a person.
@@ -37,12 +37,12 @@ pub struct Reject {
 
 impl TrustTable {
     /// Returns all rejections, in the order of files and offsets.
-    pub fn rejects(&self) -> impl Iterator<Item = (&RejectKey, &Reject)> {
+    pub fn rejects(&self) -> impl Iterator<Item = (&RejectionKey, &IndexedRejection)> {
         self.rejects.iter()
     }
 
     /// Returns the rejection with the identity that its inode number is made from.
-    pub fn find_reject(&self, identity: u64) -> Option<(RejectKey, &Reject)> {
+    pub fn find_rejection(&self, identity: u64) -> Option<(RejectionKey, &IndexedRejection)> {
         let key = *self.reject_of.get(&identity)?;
         let Some(reject) = self.rejects.get(&key) else {
             panic!("the index is broken: it has no rejection with the identity {identity:#x}")
@@ -70,7 +70,7 @@ impl TrustTable {
         while self.reject_of.get(&identity).is_some_and(|other| *other != key) {
             identity = stable_hash(identity, &[&path, &line]) & IDENTITY_MASK;
         }
-        let reject = Reject {
+        let reject = IndexedRejection {
             path,
             reason: rejected.reason,
             line: rejected.line,
@@ -102,8 +102,11 @@ impl TrustTable {
         reject.is_some_and(|reject| reject.is_changed && reject.message == Some(ix))
     }
 
-    pub(in crate::index) fn remove_rejects(&mut self, drop: impl Fn(&RejectKey, &Reject) -> bool) {
-        let gone: Vec<RejectKey> =
+    pub(in crate::index) fn remove_rejects(
+        &mut self,
+        drop: impl Fn(&RejectionKey, &IndexedRejection) -> bool,
+    ) {
+        let gone: Vec<RejectionKey> =
             self.rejects.iter().filter(|(k, r)| drop(k, r)).map(|(k, _)| *k).collect();
         for key in gone {
             self.generation += 1;
@@ -115,6 +118,6 @@ impl TrustTable {
 }
 
 /// Returns the key of the rejection of a message.
-fn key_of(entry: &IndexEntry) -> RejectKey {
+fn key_of(entry: &IndexEntry) -> RejectionKey {
     (entry.source(), entry.location().offset)
 }

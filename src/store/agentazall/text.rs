@@ -86,11 +86,11 @@ impl Letter {
 
 /// Returns true if a file looks unfinished: it is empty, no line ends its header, or its signed block does not end.
 pub fn is_unfinished(bytes: &[u8], letter: &Letter) -> bool {
-    !find_header_status(bytes).has_end || is_half_signed(letter)
+    !find_header_status(bytes).has_end || has_torn_signature(letter)
 }
 
 /// Returns true if the text begins a signed block that does not end.
-pub fn is_half_signed(letter: &Letter) -> bool {
+pub fn has_torn_signature(letter: &Letter) -> bool {
     let body = letter.body.as_str();
     let is_begun = body.starts_with(BEGIN) || !body.is_empty() && BEGIN.starts_with(body);
     is_begun && !body.contains(SIGNATURE_END)

@@ -24,7 +24,7 @@ fn lower_words(draft: &Draft) -> [Option<String>; 2] {
 }
 
 /// Returns the kind of an answer to a message of this kind.
-fn answer_kind(kind: &str) -> &str {
+fn reply_kind(kind: &str) -> &str {
     match kind {
         "review_request" => "review_response",
         "question" => "answer",
@@ -99,7 +99,7 @@ impl MessageAppender for AmqStore {
         let asked = answered.as_ref().and_then(|answered| answered.kind.as_deref());
         self.check_header(draft)?;
         let [kind, priority] = lower_words(draft);
-        let kind = kind.or_else(|| asked.map(|kind| answer_kind(kind).to_owned()));
+        let kind = kind.or_else(|| asked.map(|kind| reply_kind(kind).to_owned()));
         let priority = priority.or_else(|| kind.as_ref().map(|_| "normal".to_owned()));
         let subject = draft.subject.clone().or_else(|| {
             let subject = reply_subject(parent?.subject.as_deref().unwrap_or_default());

@@ -225,7 +225,7 @@ impl LineFormat for AtsfFormat {
         }
         let about = StoreProperties {
             threads: ThreadIds::Labels,
-            answers: AnswerScheme::Untold,
+            answers: AnswerScheme::Unnamed,
             uses_roles: true,
             locks_threads: true,
             default_recipient: Some(default_recipient(me)),

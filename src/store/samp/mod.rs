@@ -183,12 +183,12 @@ impl LineFormat for Samp {
             );
             return Err(StoreError::io(dir, error));
         }
-        let (looks, is_named) = (spec.state.is_none(), !spec.may_create);
-        if !looks && !is_named {
+        let (read_only, is_named) = (spec.state.is_none(), !spec.may_create);
+        if !read_only && !is_named {
             fs::make_dirs(dir, 0o777).map_err(|e| StoreError::io(dir, e))?;
         }
         match super::confined::open_dir(dir, &[]) {
-            Err(e) if (looks || is_named) && e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(e) if (read_only || is_named) && e.kind() == std::io::ErrorKind::NotFound => {}
             opened => drop(opened.map_err(|e| StoreError::io(dir, e))?),
         }
         if spec.state.is_some()
@@ -210,7 +210,7 @@ impl LineFormat for Samp {
             ..StoreProperties::new(spec, me, dir)
         };
         let guarded = spec.state.as_deref().map(recovery::OwnLogTracker::new);
-        Ok((Self { is_read_only: looks, is_named, own_log: guarded, ..Self::default() }, about))
+        Ok((Self { is_read_only: read_only, is_named, own_log: guarded, ..Self::default() }, about))
     }
 
     fn may_be_missing(&self) -> bool {

@@ -142,7 +142,7 @@ impl<D: SessionDialect> LineFormat for SessionFormat<D> {
             )));
         }
         let about = StoreProperties {
-            answers: AnswerScheme::Untold,
+            answers: AnswerScheme::Unnamed,
             uses_roles: true,
             holds_transcripts: true,
             ..StoreProperties::new(spec, me, base_folder::<D>(&spec.dir))

@@ -123,7 +123,7 @@ fn tree(dir: &tempfile::TempDir, stores: &[Arc<Memory>], read_only: bool) -> Tre
         allow_other: false,
         warnings: Arc::default(),
         recent_reads_file: dir.path().join("read-last"),
-        answer_warnings_file: dir.path().join("answer-warnings.jsonl"),
+        reply_warnings_file: dir.path().join("answer-warnings.jsonl"),
         link_boards: Arc::default(),
         taken_logs: Arc::default(),
         bell_record: None,

@@ -73,7 +73,7 @@ fn lengths_and_times_can_be_set_as_programs_do() {
     let node = b.tree.resolve_path("me/notes/x.txt").unwrap();
     b.tree.writer().set_len(&node, None, 3).unwrap();
     assert_eq!(written(&b), ["x.txt=abc"]);
-    assert!(node.has(NodeTrait::Editable), "chmod and touch are taken silently");
+    assert!(node.has(NodeProperty::Editable), "chmod and touch are taken silently");
     let file = b.open("me/notes", "x.txt", true);
     b.tree.writer().set_len(&node, Some(&file), 1).unwrap();
     assert_eq!((b.tree.writer().open_len(&file), b.attr("me/notes/x.txt").size), (Some(1), 1));

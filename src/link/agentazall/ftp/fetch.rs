@@ -288,8 +288,8 @@ impl<'a> FtpFetch<'a> {
             return Ok(());
         }
         let sha = encode_hex(&Sha256::digest(&bytes));
-        if text::is_half_signed(&letter) {
-            return self.report_half_file(place, saw, &bytes, &sha);
+        if text::has_torn_signature(&letter) {
+            return self.report_torn_file(place, saw, &bytes, &sha);
         }
         let signed = reading.signed_attachments.clone().unwrap_or_default();
         let mut wanted: Vec<String> = signed.iter().map(|f| f.name.clone()).collect();
@@ -336,7 +336,7 @@ impl<'a> FtpFetch<'a> {
 
     /// Waits for the end of a text of which the server has only the beginning. After a long wait the torn text is
     /// reported once, not as a message. The complete text becomes a message whenever it comes.
-    fn report_half_file(
+    fn report_torn_file(
         &mut self,
         place: &FtpInboxFile<'_>,
         saw: &mut FtpFileHistory,

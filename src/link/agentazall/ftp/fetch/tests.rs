@@ -30,13 +30,13 @@ fn what_could_not_be_saved_is_fetched_again() {
     for _ in 0..2 {
         let large = fetch.report_large_file(&place, &mut saw);
         assert!(matches!(large, Err(FtpError::Unsaved(_))), "{large:?}");
-        let half = fetch.report_half_file(&place, &mut saw, b"", "");
+        let half = fetch.report_torn_file(&place, &mut saw, b"", "");
         assert!(matches!(half, Err(FtpError::Unsaved(_))), "{half:?}");
         assert!(saw.taken.is_none() && !saw.told);
     }
     fs::make_dirs(&gone, 0o700).unwrap();
     fetch.report_large_file(&place, &mut saw).unwrap();
-    fetch.report_half_file(&place, &mut saw, b"", "").unwrap();
+    fetch.report_torn_file(&place, &mut saw, b"", "").unwrap();
     assert!(saw.taken.is_some() && saw.told);
 }
 

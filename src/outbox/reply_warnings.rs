@@ -17,7 +17,7 @@ use crate::store::Store;
 use crate::store::append_log::{self, AppendLog, AppendSync};
 
 /// The name of the log in the state folder.
-pub const ANSWER_WARNINGS_LOG: &str = "answer-warnings.jsonl";
+pub const REPLY_WARNINGS_LOG: &str = "answer-warnings.jsonl";
 /// Number of warnings that are kept when the log is made shorter, and the number of lines at which it is.
 const KEPT: usize = 1000;
 const LINES_AT_MOST: usize = 2 * KEPT;
@@ -28,7 +28,7 @@ const NAMED: usize = 5;
 
 /// One warning.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct AnswerWarning {
+struct ReplyWarning {
     /// Name of the store.
     store: String,
     /// The id of the record of mine.
@@ -42,14 +42,14 @@ type WarningTexts = HashMap<(String, String), String>;
 
 /// The warnings about answers, and their log.
 #[derive(Debug)]
-pub struct AnswerWarnings {
+pub struct ReplyWarnings {
     log: Mutex<AppendLog>,
     texts: Mutex<WarningTexts>,
 }
 
 /// The warnings about answers in a log that another process writes. Nothing is written.
 #[derive(Debug)]
-pub struct FollowedAnswerWarnings {
+pub struct FollowedReplyWarnings {
     path: PathBuf,
     read: Mutex<FollowedTexts>,
 }
@@ -62,7 +62,7 @@ struct FollowedTexts {
     log: Option<(u64, SystemTime)>,
 }
 
-impl FollowedAnswerWarnings {
+impl FollowedReplyWarnings {
     /// Follows the log at a path, which may be missing.
     pub fn new(path: PathBuf) -> Self {
         Self { path, read: Mutex::default() }
@@ -103,10 +103,10 @@ fn read_bytes(path: &Path) -> Vec<u8> {
 /// Returns the warnings in lines of the log.
 fn parse_texts<'a>(lines: impl Iterator<Item = &'a [u8]>) -> WarningTexts {
     let warnings = lines.filter_map(|line| serde_json::from_slice(line).ok());
-    warnings.map(|AnswerWarning { store, id, text }| ((store, id), text)).collect()
+    warnings.map(|ReplyWarning { store, id, text }| ((store, id), text)).collect()
 }
 
-impl AnswerWarnings {
+impl ReplyWarnings {
     /// Opens the log. `shorten` permits to remove its oldest lines. A log that cannot be read has no warnings.
     pub fn open(path: &Path, shorten: bool) -> Self {
         let bytes = read_bytes(path);
@@ -133,7 +133,7 @@ impl AnswerWarnings {
                 continue;
             }
             let (store, id) = key;
-            if serde_json::to_writer(&mut lines, &AnswerWarning { store, id, text }).is_ok() {
+            if serde_json::to_writer(&mut lines, &ReplyWarning { store, id, text }).is_ok() {
                 lines.push(b'\n');
             }
         }

@@ -15,9 +15,9 @@ const MANY: usize = 64;
 
 /// The answers that were removed, with the process that removed each.
 #[derive(Debug, Default)]
-pub(super) struct RemovedAnswers(Mutex<Vec<(u32, Node, Instant)>>);
+pub(super) struct RemovedReplies(Mutex<Vec<(u32, Node, Instant)>>);
 
-impl RemovedAnswers {
+impl RemovedReplies {
     /// Records that a process removed an answer.
     pub fn record_removed(&self, by: u32, answer: &Node) {
         if by == 0 {
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_gone_only_for_who_removed_it() {
-        let (names, answer) = (RemovedAnswers::default(), Node::draft_for_test("bob"));
+        let (names, answer) = (RemovedReplies::default(), Node::draft_for_test("bob"));
         let (me, other) = (std::process::id(), std::os::unix::process::parent_id());
         assert!(!names.is_gone(me, &answer));
         names.record_removed(me, &answer);
