@@ -28,7 +28,7 @@ pub use base::{MailboxGlance, open_store};
 pub use pending_stores::UnopenedStore;
 use pending_stores::{PendingStore, PendingStoreOpener};
 
-/// The delay after a mark, so that the marks of one burst reach the stores together.
+/// The shortest delay after a mark, so that the marks of one burst reach the stores together.
 const TELL_AFTER: Duration = Duration::from_millis(30);
 /// The longest such delay, while syncing marks takes much of the time.
 const TELL_AT_LEAST: Duration = Duration::from_millis(300);
@@ -118,8 +118,8 @@ pub struct Mailbox {
 }
 
 impl Mailbox {
-    /// Determines me and the paths, locks the state, opens the stores and brings the index up to date.
-    /// `progress` gets bytes done and bytes in all.
+    /// Determines me and the paths, locks the state, opens the stores and brings the index up to date. `progress` gets
+    /// how much is done, and how much it is in all.
     ///
     /// # Errors
     /// Returns the first obstacle, in words that say what to do.
@@ -134,7 +134,7 @@ impl Mailbox {
         )
     }
 
-    /// Does the same in another environment.
+    /// Opens a mailbox as [`Mailbox::open`] does, with these environment variables.
     ///
     /// # Errors
     /// Returns the errors of [`Mailbox::open`].

@@ -22,6 +22,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// Runs `msgfs agents`.
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     if !args.json {
         return access::with_tree(global, AccessPurpose::LOOK, |tree| {

@@ -67,6 +67,7 @@ struct AmpRegisterArgs {
     store: Option<String>,
 }
 
+/// Runs `msgfs amp`.
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let AmpCommand::Register(args) = &args.command;
     let context = CommandContext::find(global)?;

@@ -98,6 +98,7 @@ impl Args {
     }
 }
 
+/// Runs `msgfs ask`.
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let key = args.key.clone().map_or_else(make_key, Ok)?;
     send::send_message(global, &args.message(&key))?;

@@ -53,6 +53,7 @@ impl Args {
     }
 }
 
+/// Runs `msgfs carry`.
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     match &args.link {
         Some(folder) => carrier_worker::run_carrier_process(folder, &link::open_engine)

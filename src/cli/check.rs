@@ -37,6 +37,7 @@ pub(crate) struct Args {
     repair: bool,
 }
 
+/// Runs `msgfs check`.
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let repaired = if args.repair { repair_stores(global, args) } else { Ok(()) };
     let checked = check_all(global, args);

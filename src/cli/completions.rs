@@ -25,6 +25,7 @@ pub(crate) struct Args {
     shell: Shell,
 }
 
+/// Runs `msgfs completions`.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let shell = args.shell.to_string();
     let shells = Shells::builtins();

@@ -35,6 +35,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// Runs `msgfs doctor`.
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let mut problems = machine::find_fuse_problems(args.allow_other);
     if problems.is_empty() {

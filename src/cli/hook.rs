@@ -79,7 +79,7 @@ struct HookInstallArgs {
     mid_turn: bool,
 }
 
-/// Which harnesses, and whether anything is written.
+/// The harnesses of a command, and whether it writes anything.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct HarnessChoice {
     /// The harness. "auto" means each harness whose folder or program is on this machine
@@ -198,6 +198,7 @@ fn parse_call(args: &[String], rest: &[String]) -> Result<HookCall, String> {
     Ok(HookCall { event, harness, wait, options })
 }
 
+/// Runs `msgfs hook`.
 pub(crate) fn run(options: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     match &args.action {
         HookAction::Install(HookInstallArgs { choice, mid_turn }) => {

@@ -26,6 +26,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// Runs `msgfs inbox`.
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     access::with_tree(global, AccessPurpose::ACT, |tree| {
         let unread = tree.list_unread()?;

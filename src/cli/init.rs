@@ -171,6 +171,7 @@ fn append_link_example(file: &Path, kind: LinkKind) -> Result<(), Failure> {
     out.write_all(example.as_bytes()).and_then(|()| out.sync_all()).map_err(|e| failed(&e))
 }
 
+/// Runs `msgfs init`.
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let IntegrateArgs { choice, uninstall } = &args.choice;
     let named = choice.is_dry_run() || *uninstall || choice.is_harness_named();

@@ -69,6 +69,7 @@ struct KeepTarget<'a> {
     folders: Vec<PathBuf>,
 }
 
+/// Runs `msgfs keep`.
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let context = CommandContext::find(global)?;
     let specs = context.store_specs()?;

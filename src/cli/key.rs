@@ -71,6 +71,7 @@ enum KeyCommand {
     },
 }
 
+/// Runs `msgfs key`.
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let context = CommandContext::find(global)?;
     match &args.command {

@@ -87,6 +87,7 @@ fn has_command(kind: Kind, word: &str) -> bool {
     kind.row().commands.iter().any(|(usage, _)| usage.split(' ').next() == Some(word))
 }
 
+/// Runs a command of one kind of store.
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let Args { kind, options } = args;
     let Some(command) = options.words.first() else {

@@ -82,6 +82,7 @@ struct LinkStatusRow {
     is_left_out: bool,
 }
 
+/// Runs `msgfs link`.
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let context = CommandContext::find(global)?;
     let is_held = config::find_lock_holder(&context.paths.state).is_some();

@@ -25,6 +25,7 @@ pub(crate) struct Args {
     path: String,
 }
 
+/// Runs `msgfs ls`.
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let path = access::parse_tree_path(&args.path)?;
     let listed = access::with_tree(global, AccessPurpose::LOOK, |tree| {

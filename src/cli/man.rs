@@ -16,6 +16,7 @@ use super::output;
     msgfs man > ~/.local/share/man/man1/msgfs.1")]
 pub(crate) struct Args {}
 
+/// Runs `msgfs man`.
 pub(crate) fn run(_args: &Args) -> Result<(), Failure> {
     let page = render_page().map_err(|e| Failure::from_io("cannot write the manual page", &e))?;
     output::print_data(&page)

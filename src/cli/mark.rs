@@ -16,6 +16,7 @@ pub(crate) struct Args {
     all: bool,
 }
 
+/// Runs `msgfs mark`.
 pub(crate) fn run(global: &GlobalOptions, _args: &Args) -> Result<(), Failure> {
     let marked = access::with_tree(global, AccessPurpose::ACT, |tree| tree.mark_all_read())?;
     output::print_notice(&match marked {

@@ -61,6 +61,7 @@ pub(crate) struct MountRequest {
     pub(crate) foreground: bool,
 }
 
+/// Runs `msgfs mount`.
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     if args.as_daemon {
         let report = daemon::detach_session().map_err(|e| Failure::from_io("cannot detach", &e))?;

@@ -22,6 +22,7 @@ pub(crate) struct Args {
     to: String,
 }
 
+/// Runs `msgfs mv`.
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let (from, to) = (access::parse_tree_path(&args.from)?, access::parse_tree_path(&args.to)?);
     access::with_tree(global, AccessPurpose::ACT, |tree| {

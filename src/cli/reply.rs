@@ -42,6 +42,7 @@ pub(crate) struct Args {
     text: Vec<String>,
 }
 
+/// Runs `msgfs reply`.
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let read = load_recent_reads(&CommandContext::find(global)?.paths.read_last_file());
     let sent = access::with_tree(global, AccessPurpose::ACT, |tree| {

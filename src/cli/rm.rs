@@ -19,6 +19,7 @@ pub(crate) struct Args {
     paths: Vec<String>,
 }
 
+/// Runs `msgfs rm`.
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let paths =
         args.paths.iter().map(|p| access::parse_tree_path(p)).collect::<Result<Vec<_>, _>>()?;

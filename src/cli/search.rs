@@ -109,6 +109,7 @@ fn find_command(line: &[OsString]) -> Option<usize> {
     }
 }
 
+/// Runs `msgfs search`.
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     match find_and_print(global, args) {
         Ok(0) => Err(Failure::AlreadyReported),

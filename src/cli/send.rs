@@ -99,6 +99,7 @@ pub(crate) fn file(name: &str) -> Result<String, String> {
     Ok(path.to_owned())
 }
 
+/// Runs `msgfs send`.
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     send_message(global, args)
 }

@@ -47,6 +47,7 @@ pub(crate) struct Args {
     id: Option<String>,
 }
 
+/// Runs `msgfs sent`.
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let report = match &args.id {
         Some(id) => sent_report_path("id=", id),

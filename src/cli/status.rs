@@ -22,6 +22,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// Runs `msgfs status`.
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     access::with_tree(global, AccessPurpose::LOOK, |tree| {
         if !args.json {

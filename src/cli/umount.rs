@@ -39,6 +39,7 @@ pub(crate) struct Args {
     lazy: bool,
 }
 
+/// Runs `msgfs umount`.
 pub(crate) fn run(_global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let shown = shell_word(args.dir.as_os_str());
     let dir =

@@ -41,6 +41,7 @@ pub(crate) struct Args {
     dry_run: bool,
 }
 
+/// Runs `msgfs uninstall`.
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let env = Env::from_process();
     let context = CommandContext::find(global).ok();

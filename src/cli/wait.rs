@@ -25,6 +25,7 @@ pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
     msgfs::config::parse_duration(text)
 }
 
+/// Runs `msgfs wait`.
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let deadline = Instant::now() + args.timeout;
     let names = loop {

@@ -27,6 +27,7 @@ fn may_be_empty(path: &str) -> bool {
     matches!(parts[..], ["me", ..] | ["outbox", _, _, ..])
 }
 
+/// Runs `msgfs write`.
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let path = access::parse_tree_path(&args.path)?;
     let text = message::read_stdin()?;

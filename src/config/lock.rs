@@ -221,6 +221,7 @@ pub fn wait_until_free(state: &Path) -> Result<(), LockError> {
     wait().map_err(|source| LockError::Io(path.clone(), source))
 }
 
+/// Returns the path of the lock of a state folder.
 pub(super) fn lock_file(state: &Path) -> PathBuf {
     state.join("lock")
 }

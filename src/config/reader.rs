@@ -62,11 +62,13 @@ pub(super) struct ConfigReader<'a> {
 }
 
 impl<'a> ConfigReader<'a> {
+    /// Records a problem at a place in the text.
     pub(super) fn report_problem(&mut self, span: &Range<usize>, text: impl AsRef<str>) {
         let text = sanitize_line(text.as_ref()).into_owned();
         self.problems.push(ConfigProblem { line: self.line_of(span), text });
     }
 
+    /// Records a problem of a value, with the value as it is written but without the password of an address.
     pub(super) fn report_value(&mut self, key: &str, value: &SpannedValue<'_>, why: &str) {
         let written = self.text.get(value.span()).unwrap_or_default();
         // A password in an address is not shown.

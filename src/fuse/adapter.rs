@@ -89,14 +89,17 @@ impl FuseAdapter {
         })))
     }
 
+    /// Returns the node of an inode number.
     pub fn resolve_inode(&self, ino: INodeNo) -> Result<Node, Error> {
         self.tree.node_by_inode(ino.0).ok_or(Error::Stale)
     }
 
+    /// Returns the open file of a handle.
     pub fn open_file(&self, handle: FileHandle) -> Result<Arc<OpenFile>, Error> {
         self.files.get(handle).ok_or(Error::NotFound)
     }
 
+    /// Returns attributes in the form that the kernel gets.
     pub fn kernel_attr(&self, attr: &Attr) -> FileAttr {
         let time = attr.time.to_system_time();
         FileAttr {
@@ -273,6 +276,7 @@ pub(super) fn requesting_process(req: &Request) -> u32 {
     thread_group(req.pid()).unwrap_or(0)
 }
 
+/// Returns the file type of a folder or of a file.
 pub(super) fn file_type(is_dir: bool) -> FileType {
     if is_dir { FileType::Directory } else { FileType::RegularFile }
 }

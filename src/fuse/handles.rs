@@ -21,16 +21,19 @@ impl<T> Default for HandleTable<T> {
 }
 
 impl<T> HandleTable<T> {
+    /// Adds an open file or folder. Returns its handle.
     pub fn insert(&self, value: T) -> FileHandle {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.open.write().insert(number, Arc::new(value));
         FileHandle(number)
     }
 
+    /// Returns the open file or folder of a handle.
     pub fn get(&self, handle: FileHandle) -> Option<Arc<T>> {
         self.open.read().get(&handle.0).cloned()
     }
 
+    /// Removes a handle. Returns its file or folder.
     pub fn remove(&self, handle: FileHandle) -> Option<Arc<T>> {
         self.open.write().remove(&handle.0)
     }

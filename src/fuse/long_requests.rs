@@ -1,5 +1,6 @@
-//! Requests that would wait for long work, such as the first search. Each gets a thread of its own, so that the threads of the
-//! session stay free. The caller may be interrupted: then the request is answered with EINTR, and the work goes on.
+//! Requests that would wait for long work, such as the first search. Each gets a thread of its own, so that the threads
+//! of the session stay free. The caller may be interrupted: then the request is answered with EINTR, and the work goes
+//! on.
 
 use std::ffi::OsStr;
 use std::sync::atomic::Ordering;

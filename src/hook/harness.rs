@@ -1,4 +1,4 @@
-//! The harnesses, as data: the input of their hooks, the answers to it, and the text written into their files.
+//! The harnesses, as data: the input of their hooks, the answers to this input, and the text written into their files.
 //! docs/HARNESSES.md has the known facts about each, with their sources.
 
 use super::switches::{self, HookSwitch, SettingsPlace};
@@ -108,7 +108,7 @@ pub struct HookEntries {
 pub enum InstructionsPlace {
     /// A file that is all ours, below the folder of the harness, with these lines before the text.
     Own(&'static str, &'static str),
-    /// The same, below the project's folder.
+    /// A file that is all ours, below the project's folder, with these lines before the text.
     Project(&'static str, &'static str),
     /// A block in a file that others write too: the first of these that is there and not empty, else the last.
     Block(&'static [&'static str]),
@@ -218,7 +218,7 @@ impl Harness {
         matches!(self.wake, Some(WakeMeans::Command(_)))
     }
 
-    /// Returns true if a hook of ours hears of each prompt.
+    /// Returns true if a hook of ours runs at each prompt.
     pub fn has_prompt_hook(&self) -> bool {
         match &self.hooks {
             HookLayout::Shared(entries) | HookLayout::Own(entries) => {

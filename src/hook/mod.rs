@@ -331,7 +331,7 @@ fn note_prompt_or_end(
 }
 
 /// Returns the folder of the project whose agent the session is. The harness names it; otherwise it is the folder in
-/// which the session was first heard of. It is never the current folder of this process.
+/// which the session was first seen. It is never the current folder of this process.
 fn resolve_project_folder(
     call: &HookCall,
     env: &Env,
@@ -366,8 +366,8 @@ fn open_glance(call: &HookCall, env: &Env) -> Result<MailboxGlance, SilenceReaso
     }
 }
 
-/// Claims the mail that was not heard of yet and returns its text. At the start of a session the text covers all unread
-/// mail. Mail that does not ring is claimed in silence.
+/// Claims the mail that was not announced yet, and returns the text of the bell. At the start of a session the text
+/// covers all unread mail. Mail that does not ring is claimed in silence.
 fn claim_bell_text(
     held: &SessionLock<'_>,
     call: &HookCall,

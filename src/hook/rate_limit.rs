@@ -10,7 +10,7 @@ const MOST: (usize, u64) = (20, 3600);
 
 /// Returns the time at which the next ring may come. `rings` are the times of rings since a person has typed.
 pub(super) fn compute_next_ring(rings: &[u64], now: u64) -> u64 {
-    // A clock that was set back must not keep it waiting for ever.
+    // A clock that was set back must not delay the ring for ever.
     let mut past: Vec<u64> = rings.iter().map(|ring| (*ring).min(now)).collect();
     past.sort_unstable();
     let mut due = now;

@@ -1,5 +1,5 @@
-//! The sessions' records of rings: one small file each, in a folder of msgfs's own that no other command needs. Losing
-//! it rings once more, and nothing else.
+//! The sessions' records of rings: one small file each, in a folder of msgfs's own that no other command needs. If a
+//! record is lost, its session is told of the same mail once more, and nothing else happens.
 //!
 //! All reads and writes of a record happen under one lock, so that two hooks of one moment never ring for the same
 //! message.
@@ -53,7 +53,7 @@ pub struct SessionDir {
 pub struct Session {
     /// Its harness.
     pub harness: String,
-    /// The folder it was in when it was first heard of.
+    /// The folder in which the session was first seen.
     pub cwd: Option<PathBuf>,
     /// The keys of the messages that were rung.
     pub rung: Vec<String>,

@@ -12,7 +12,7 @@ const HIGH: [&str; 2] = ["urgent", "high"];
 const MOST_READ: usize = 1000;
 
 /// Returns those of some messages that ring, in their order. A message that cannot be read rings: a bell too many is
-/// better than a message that nobody hears of.
+/// better than a message that nobody notices.
 pub(super) fn select_ringing<'a>(
     config: &Config,
     tree: &Tree,

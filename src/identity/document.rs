@@ -53,6 +53,7 @@ pub(super) struct PinRecord {
 }
 
 impl PinRecord {
+    /// Makes the record of a key that is pinned now.
     pub(super) fn new(by: PinOrigin, store: Option<&str>, now: Timestamp) -> Self {
         Self {
             since: now.rfc3339(),
@@ -149,6 +150,7 @@ impl KeyringDocument {
         Ok(text)
     }
 
+    /// Returns all entries of the keyring.
     pub(super) fn entries(&self) -> impl Iterator<Item = &KeyringEntry> {
         self.entries.values()
     }

@@ -24,7 +24,8 @@ pub struct Correspondent {
     pub key: Option<PublicKey>,
 }
 
-/// A read position, and the messages after its second that it names.
+/// A counter of the messages behind a read position. `ahead` has the messages that the position names together with
+/// their writers: they are read, although they may stand after it.
 struct BacklogCounter<'a> {
     position: &'a Watermark,
     ahead: HashSet<MsgIx>,

@@ -307,9 +307,9 @@ impl ScanApplier<'_> {
         shown.push(ix);
     }
 
-    /// Weighs two places of one message against each other. The better verdict counts, and of equal ones that of the
-    /// log itself. If the id proves nothing, a signed line in the log counts before a copy, as the copy does not count
-    /// after it. So the verdict and the place do not depend on the order of arrival.
+    /// Compares two locations of one message. The better verdict counts, and of equal ones that of the log itself. If
+    /// the id proves nothing, a signed line of the log counts before a copy, whichever came first. So the verdict and
+    /// the location do not depend on the order of arrival.
     fn weigh_repeat(
         &self,
         tables: &mut IndexTables,
@@ -372,7 +372,8 @@ impl ScanApplier<'_> {
         }
     }
 
-    /// Returns a hash of the part of a message that must stay as it was verified, in stores whose logs may be rewritten.
+    /// Returns a hash of the part of a message that must stay as it was verified, in stores whose logs may be
+    /// rewritten.
     fn signed_text_hash(&self, found: &FoundMessage<'_>) -> Option<u64> {
         let covers = self.store.properties().signed_text?;
         covers(found.record).map(|bytes| digest::secure_hash64(&bytes))

@@ -41,6 +41,7 @@ pub(super) struct SnapshotFile {
 }
 
 impl SnapshotFile {
+    /// Makes the value for an open snapshot. `map` is true if no other machine can change the file.
     pub fn new(path: &Path, file: File, map: bool) -> io::Result<Self> {
         let written = file.metadata()?.modified().ok();
         Ok(Self { path: path.into(), file, map, written })

@@ -62,6 +62,7 @@ impl Interner {
         text_bytes(&self.bytes, &self.ends, id) == text.as_bytes()
     }
 
+    /// Interns a text. Returns its number.
     pub fn intern(&mut self, text: &str) -> StrId {
         self.intern_checked(text).0
     }

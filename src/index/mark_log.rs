@@ -1,12 +1,12 @@
 //! The file of marks: which messages I have read, by message key (docs/SEMANTICS.md, S35).
 //!
 //! Marks are in one append-only file of JSON lines in the state folder. `["r", store, from, id]` sets a mark, and
-//! `["u", store, from, id]` clears it. With `host` and `count` after them, the line repeats a mark of another
-//! machine, and the message has that mark from then on. With `null` after them, the mark follows from a position
-//! from before msgfs kept any. `["f", store, from, id, label]` keeps a mail program's label of a message
-//! ([`MailLabel`]). `["w", store, ts, [ids…]]` records the store's own watermark at its last import, so that a
-//! message which arrives late, with a time below it, stays unread. With another list after it, the line has the ids that
-//! came and those that went since the line before. A line is one `write`. A torn last line loses that mark and no other.
+//! `["u", store, from, id]` clears it. With `host` and `count` after them, the line repeats a mark of another machine,
+//! and the message has that mark from then on. With `null` after them, the mark follows from a position from before
+//! msgfs kept any. `["f", store, from, id, label]` keeps a mail program's label of a message ([`MailLabel`]). `["w",
+//! store, ts, [ids…]]` records the store's own watermark at its last import, so that a message which arrives late, with
+//! a time below it, stays unread. With another list after it, the line has the ids that came and those that went since
+//! the line before. A line is one `write`. A torn last line loses that mark and no other.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -41,7 +41,7 @@ pub(super) type MarkChange = (MessageKey, MarkValue);
 pub(super) struct MarkCheckpoint {
     /// The length of the part.
     pub len: u64,
-    /// The same as in [`MarkFile`].
+    /// For each store, the watermark that was last imported.
     pub imported: HashMap<String, Watermark>,
 }
 

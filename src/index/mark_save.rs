@@ -13,7 +13,7 @@ impl Index {
     /// [`Index::mark_message`].
     ///
     /// # Errors
-    /// The same as [`Index::mark_message`].
+    /// As for [`Index::mark_message`].
     pub fn set_label(
         &self,
         ix: MsgIx,

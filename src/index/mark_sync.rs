@@ -67,7 +67,7 @@ impl Index {
                 return Err(StoreError::Moved);
             }
             match marks.write_mark(&entry.location(), true) {
-                // Another reader may have taken it. The store's next report of it counts.
+                // Another reader may have claimed the message. The next report of the store decides.
                 Err(StoreError::Moved) if !moved => {
                     moved = true;
                     self.rescan_store_of(ix);
@@ -339,7 +339,8 @@ impl Index {
         let mark = mark.unwrap_or_default();
         if old.as_ref().is_some_and(|old| marks.imported.get(store) != Some(old)) {
             drop(marks);
-            // Another reader moved it. The messages that it has read are marked before it is written.
+            // Another reader moved the position. The messages that this reader has read are marked before the position
+            // is written.
             match self.refresh_store(number, true) {
                 Ok(()) => return self.write_watermark(number, store, position),
                 Err(error) => {
@@ -362,10 +363,10 @@ impl Index {
         }
     }
 
-    /// Returns the watermark that covers only messages that were really read: the newest second up to which
-    /// nothing is unread, with the read ids of that second, of any time in the future, and of the newest messages
-    /// that were read, in both forms. The position that passed a message does not prove that it was read, unless it
-    /// names it. `None` if nothing was read.
+    /// Returns the watermark that covers only messages that were really read: the newest second up to which nothing is
+    /// unread, with the read ids of that second, of any time in the future, and of the newest messages that were read,
+    /// in both forms. A position that passed a message proves that it was read only if the position names the message.
+    /// `None` if nothing was read.
     pub(super) fn contiguous_watermark(&self, number: usize) -> Option<Watermark> {
         let known = self.stores.get(number)?;
         let known = self.marks.lock().imported.get(known.name()).cloned().unwrap_or_default();
@@ -437,8 +438,9 @@ fn find_named(messages: &MessageTable, number: usize, mark: &Watermark) -> HashS
     named
 }
 
-/// Returns the ids of an old position that do not belong in a new one: those of messages that are unread now, and of read
-/// messages that are neither among the listed ones nor of the position's second. An id of an unknown message stays.
+/// Returns the ids of an old position that do not belong in a new one: those of messages that are unread now, and of
+/// read messages that are neither among the listed ones nor of the position's second. An id of an unknown message
+/// stays.
 fn find_retired_ids(
     messages: &MessageTable,
     number: usize,

@@ -45,7 +45,8 @@
 //!      └────── LEFT ALONE: the store contradicts it as it did before
 //! ```
 //!
-//! DUE is in `queue`. LEFT ALONE is in `left_alone` and not in `queue`. And `contradicted_in_write` has the contradictions that come during a write.
+//! DUE is in `queue`. LEFT ALONE is in `left_alone` and not in `queue`. And `contradicted_in_write` has the contradictions that come
+//! during a write.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -88,10 +89,12 @@ pub(super) enum OwnMark {
 }
 
 impl OwnMark {
+    /// Returns the mark of a message that was read, or that was made unread.
     pub(super) fn of(read: bool) -> Self {
         if read { Self::Read } else { Self::Unread }
     }
 
+    /// Returns true if the message counts as read.
     pub(super) fn is_read(self) -> bool {
         self != Self::Unread
     }
@@ -102,11 +105,11 @@ impl OwnMark {
 pub(super) struct MarkQueue {
     /// Messages whose mark is to be written, and how often they were not at their location.
     queue: BTreeMap<MsgIx, u8>,
-    /// Messages whose mark is not written again for now: the store contradicted it once or cannot keep it. The
-    /// value is a hash of what the store had not marked. The entry lasts until the store agrees, or until that
+    /// Messages whose mark is left alone for now, because the store contradicted it once or cannot keep it. The value
+    /// is a hash of the parts that the store reported as unmarked. An entry lasts until the store agrees, or until that
     /// hash or the mark changes.
     left_alone: HashMap<MsgIx, u64>,
-    /// Messages that count as read because the store says so, although it does not say so everywhere.
+    /// Messages that count as read because the store reports so, although some of their parts are unmarked.
     partly_marked: HashSet<MsgIx>,
     /// The stores that have marks on their messages.
     stores: BTreeSet<usize>,
@@ -213,7 +216,7 @@ impl MarkTable {
             self.queue.left_alone.remove(&ix);
         } else if entry.is_read() && word.is_some() {
             if self.queue.queue.contains_key(&ix) {
-                // It contradicts nothing that was written to it, unless that is being written now.
+                // The mark was not written yet, so the store contradicts nothing, unless a write is under way.
                 self.queue.contradicted_in_write.insert(ix, unmarked);
             } else if self.queue.left_alone.insert(ix, unmarked) != Some(unmarked) {
                 self.queue.queue.insert(ix, 0);

@@ -14,7 +14,8 @@
 //!   those that are added later.
 //! - `mark_log`: the file of marks. `mark_save`: marks on their way to that file. `mark_sync`: their ways to and from
 //!   the stores and my other machines.
-//! - `snapshot`: the tables on disk. `saved_tables`: written there, and restored at the start. `column`, `intern`, `slots`, `source`: tables of plain values.
+//! - `snapshot`: the tables on disk. `saved_tables`: written there, and restored at the start. `column`, `intern`,
+//!   `slots`, `source`: tables of plain values.
 //! - `change_signal`: the signal on which threads wait for a change.
 //! - `position`: positions in the tables. A position that leads nowhere panics with a sentence, and
 //!   `fuse::guard` answers EIO.
@@ -140,8 +141,8 @@ pub enum IndexError {
 }
 
 impl Index {
-    /// Opens the index from its snapshot and brings it up to date. `progress` gets the bytes done and the bytes
-    /// in all, for each store.
+    /// Opens the index from its snapshot and brings it up to date. `progress` gets, for each store, how much is done
+    /// and how much it is in all.
     ///
     /// # Errors
     /// If the file of marks cannot be read, or there are too many stores.

@@ -113,6 +113,7 @@ fn load_snapshot(
     snapshot::load(&settings.snapshot, &print, settings.map, snapshot::CHECKED_AT_ONCE)
 }
 
+/// Returns the data of a store that the tables need.
 pub(super) fn store_info(store: &dyn Store) -> StoreInfo {
     StoreInfo {
         whole_seconds: store.properties().whole_seconds,

@@ -43,6 +43,7 @@ impl SourceId {
 pub(super) struct BitSet(Vec<u64>);
 
 impl BitSet {
+    /// Adds a number.
     pub fn insert(&mut self, number: u32) {
         let word = number as usize / 64;
         if self.0.len() <= word {
@@ -53,10 +54,12 @@ impl BitSet {
         }
     }
 
+    /// Returns true if the set has no number.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
+    /// Returns true if the set has a number.
     pub fn contains(&self, number: u32) -> bool {
         self.0.get(number as usize / 64).is_some_and(|word| word & 1 << (number % 64) != 0)
     }

@@ -14,6 +14,7 @@ pub(super) struct StoreList {
 }
 
 impl StoreList {
+    /// Makes the list of these stores.
     pub fn new(all: Vec<Arc<dyn Store>>) -> Self {
         Self { all, grown: OnceLock::new() }
     }

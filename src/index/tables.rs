@@ -37,8 +37,8 @@ pub(super) enum InsertOutcome {
     Known,
     /// A known message; the entry was updated with the store's current values.
     Updated(MsgIx, EntryUpdate),
-    /// A known message that lies in another place, too, in the log itself if the second value is true. The report may
-    /// count in place of the entry.
+    /// A known message that is also at another location; the second value is true if that location is in the log
+    /// itself. The report may replace the entry.
     Repeated(MsgIx, bool),
     /// A rejected message: another message of this writer has the id, and this one does not hash to it.
     IdTaken,
@@ -54,7 +54,8 @@ pub(super) struct EntryUpdate {
 }
 
 impl IndexTables {
-    /// Sets what no snapshot has: the stores, the messages from before keys were pinned, and lost signatures.
+    /// Sets the values that no snapshot has: the stores, the messages from before keys were pinned, and lost
+    /// signatures.
     pub(super) fn complete(
         &mut self,
         stores: Vec<StoreInfo>,
@@ -69,7 +70,8 @@ impl IndexTables {
         self.name_generation() + self.marks.generation()
     }
 
-    /// Returns a number that grows with each such change except marks. No file name depends on marks.
+    /// Returns a number that grows with each change that a view can show, except changes of marks. No file name depends
+    /// on marks.
     pub fn name_generation(&self) -> u64 {
         self.messages.generation() + self.threads.generation() + self.trust.generation()
     }
@@ -118,8 +120,8 @@ impl IndexTables {
         InsertOutcome::New(ix)
     }
 
-    /// Applies a report of a known key. The message may be in several stores: its own, which counts, and others that keep
-    /// it. But a thread that was kept from a session that is gone has its messages, not a fork that copied them.
+    /// Applies a report of a message that the index knows. If several stores have it, the one in its own store counts.
+    /// But if its own store has lost the kept thread, the kept message counts, and not that of a fork that copied it.
     fn apply_report(&mut self, ix: MsgIx, store: usize, found: &FoundMessage<'_>) -> InsertOutcome {
         let entry = *self.messages.entry(ix);
         if entry.is_gone() || entry.store() == store {
@@ -141,7 +143,8 @@ impl IndexTables {
         self.apply_restated(ix, store, found)
     }
 
-    /// Returns true if a store has messages of a thread. It looks at a few: a session that is not gone has most of them.
+    /// Returns true if a store has a message of a thread. Examines the first 100 only: a session that is not gone has
+    /// most of its messages.
     fn has_message_in(&self, thread: ThreadIx, store: usize) -> bool {
         let some = self.threads.thread_chain(&self.messages, thread).take(100);
         some.map(|ix| self.messages.entry(ix))
@@ -204,7 +207,7 @@ impl IndexTables {
         let (shown, moves) = self.messages.restate(ix, store, found, is_rewritten);
         if moves {
             self.threads.queue_relink(&self.messages, ix);
-            // It may be on the other side of its writer's first signed message now.
+            // The message may now be on the other side of its writer's first signed message.
             self.trust.queue_writer_review(before.writer());
         }
         let home = self.messages.find_message_home(store, found);

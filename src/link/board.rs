@@ -94,7 +94,7 @@ pub struct LogBacklog {
 }
 
 impl LinkHealth {
-    /// Takes users and passwords out of the addresses in all texts.
+    /// Removes users and passwords from the addresses in all texts.
     fn hide_logins(&mut self) {
         let why = match &mut self.state {
             LinkState::Waiting { why, .. } | LinkState::Stopped { why } => Some(why),

@@ -2,8 +2,8 @@
 //!
 //! One half of an engine runs in the daemon and touches no network: it says which addresses it reaches, encodes the
 //! bytes that go out and unpacks those that came in. The other half, a [`LinkSession`], runs in a carrier
-//! ([`super::carrier`]) and touches nothing but the network and its job's folder. `docs/ADDING-A-LINK.md` says what each
-//! method must promise.
+//! ([`super::carrier`]) and touches nothing but the network and its job's folder. `docs/ADDING-A-LINK.md` says what
+//! each method must promise.
 
 use std::collections::HashSet;
 use std::fmt;

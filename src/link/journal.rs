@@ -157,8 +157,8 @@ impl Journal {
         (no, self.wire_path(no))
     }
 
-    /// Accepts a message for a recipient durably, whose bytes are [on disk](write_wire_file) under this reserved number.
-    /// Returns false if the message is known, and the bytes are not needed.
+    /// Accepts a message for a recipient durably, whose bytes are [on disk](write_wire_file) under this reserved
+    /// number. Returns false if the message is known, and the bytes are not needed.
     ///
     /// # Errors
     /// Returns the system's error; then the message was not accepted.
@@ -219,8 +219,8 @@ impl Journal {
         self.append_lines(all.into_iter().map(line).collect())
     }
 
-    /// Records changes of entries durably, all with one sync. Returns the paths of the bytes of those that are over, which
-    /// the caller [removes](remove_wire_files).
+    /// Records changes of entries durably, all with one sync. Returns the paths of the bytes of those that are over,
+    /// which the caller [removes](remove_wire_files).
     ///
     /// # Errors
     /// Returns the system's error.

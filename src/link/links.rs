@@ -123,8 +123,8 @@ impl LinkSet {
         started.map_or(Ok(()), |callbacks| self.start_behind(before, &callbacks))
     }
 
-    /// Opens the links that carry whole messages of a store. Those that are switched off or cannot be opened are shown as
-    /// stopped.
+    /// Opens the links that carry whole messages of a store. Those that are switched off or cannot be opened are shown
+    /// as stopped.
     fn open_message_links(
         &self,
         wanted: &LinkSetOptions<'_>,
@@ -195,15 +195,15 @@ impl LinkSet {
         self.add_links(number, of_store);
     }
 
-    /// Returns a set without links, which gives readers the fates of waiting messages and what waits in logs. Writes
-    /// nothing. A link whose fates cannot be read is reported by the process that carries.
+    /// Returns a set without links, which gives readers the fates of waiting messages and the lines that wait in logs.
+    /// Writes nothing. A link whose fates cannot be read is reported by the process that carries.
     pub fn open_read_only(wanted: &LinkSetOptions<'_>) -> Self {
         let links = Self::default();
         (0..wanted.stores.len()).for_each(|number| links.join_store_read_only(wanted, number));
         links
     }
 
-    /// Does the same for one more store, by number.
+    /// Adds one more store, by number, as [`LinkSet::open_read_only`] does for the first ones.
     pub fn join_store_read_only(&self, wanted: &LinkSetOptions<'_>, number: usize) {
         self.add_taken_logs(wanted, number);
         let Some(store) = wanted.stores.get(number) else { return };

@@ -1,7 +1,7 @@
 //! A link that carries whole messages: its waiting messages, its running job, its fetched messages.
 //!
-//! Each link has one thread and at most one carrier, which stays while there is work. The journal and the remaining jobs
-//! record what a killed thread was doing, and the next thread continues there.
+//! Each link has one thread and at most one carrier, which stays while there is work. The journal and the remaining
+//! jobs record what a killed thread was doing, and the next thread continues there.
 //!
 //! Messages go in jobs of many. All of a job are recorded as tried, with one sync, before the carrier gets it. Their
 //! outcomes are taken over as they come: all that came meanwhile with one sync.
@@ -183,7 +183,8 @@ impl MessageLink {
         }
         match self.engine.encode_parcel(parcel) {
             Ok(wire) => {
-                // The journal is not locked meanwhile, since a disk is slow and others only ask.
+                // The journal is not locked meanwhile, because a disk is slow, and other threads only want to read the
+                // journal.
                 let (no, path) = self.journal.lock().reserve_number();
                 let written = journal::write_wire_file(&path, &wire);
                 let spooled = written
@@ -196,7 +197,7 @@ impl MessageLink {
             Err(EncodeError::Final(why)) => {
                 self.journal.lock().refuse_at_once(message, to, &why, now())?;
             }
-            // The store hands it over again.
+            // The store hands the message over again.
             Err(EncodeError::Passing(error)) => return Err(error),
         }
         self.update_board();
@@ -236,8 +237,9 @@ impl MessageLink {
         self.settle_waiting(&delivery::give_up())
     }
 
-    /// Records a change of every waiting message that no carrier has. To give up concerns those that a carrier has, too,
-    /// after their try. Then ends the backoff and wakes the thread, so that the store moves what is finished.
+    /// Records a change of every waiting message that no carrier has. If the change is to give up, those that a carrier
+    /// has are given up after their try. Then ends the backoff and wakes the thread, so that the store moves the
+    /// finished messages.
     fn settle_waiting(&self, change: &EntryChange) -> io::Result<usize> {
         let (waiting, over) = {
             let mut journal = self.journal.lock();
@@ -476,8 +478,8 @@ impl Link for MessageLink {
     }
 }
 
-/// Describes the fate of a message by its entry in the journal and by the state of the link; `None` if nothing carries for
-/// the link.
+/// Describes the fate of a message by its entry in the journal and by the state of the link; `None` if nothing carries
+/// for the link.
 pub(super) fn describe_fate(
     entry: &JournalEntry,
     link: &str,

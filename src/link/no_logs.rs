@@ -15,15 +15,18 @@ use crate::store::Store;
 pub(super) struct LogLink(Infallible);
 
 impl LogLink {
+    /// Fails with the reason that this build has no such links.
     pub(super) fn open(_: &LinkSetOptions<'_>, spec: &LinkConfig) -> Result<(usize, Self), String> {
         Err(spec.kind().explain_absence().unwrap_or_default())
     }
 
+    /// Returns nothing: no link of this type exists.
     pub(super) fn longest_line(&self) -> Option<(u64, String)> {
         match self.0 {}
     }
 }
 
+/// Returns `None`: this build has no such links.
 pub(super) fn open_read_only_board(
     _: &LinkSetOptions<'_>,
     _: &LinkConfig,
@@ -32,6 +35,7 @@ pub(super) fn open_read_only_board(
     None
 }
 
+/// Returns `None`: this build has no such links.
 pub(super) fn find_taken_log(
     _: &LinkSetOptions<'_>,
     _: &LinkConfig,

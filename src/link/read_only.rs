@@ -15,7 +15,7 @@ use crate::model::locks::Mutex;
 use crate::store::fs::Stamp;
 use crate::store::{DeliveryFate, LinkRouter, OutboundMail};
 
-/// A journal that is read as it is at each question.
+/// A reader of a journal, which reads it again when the file changed.
 #[derive(Debug)]
 struct JournalReader {
     folder: PathBuf,
@@ -28,7 +28,7 @@ impl JournalReader {
         Self { folder: folder.to_owned(), cached: Mutex::new(None) }
     }
 
-    /// Asks the current journal; `None` if there is none.
+    /// Queries the journal as it is now. Returns `None` if there is no journal.
     fn query<T>(&self, what: impl FnOnce(&Journal) -> Option<T>) -> Option<T> {
         let stamp = Stamp::from_path(&self.folder.join(journal::FILE)).ok().flatten()?;
         let mut read = self.cached.lock();
@@ -52,7 +52,8 @@ pub(super) struct ReadOnlyLink {
     journal: JournalReader,
 }
 
-/// A link of a store that is switched off or cannot be opened. It reaches nobody, and tells of the messages that it has.
+/// A link of a store that is switched off or cannot be opened. It reaches no address, and reports the fate of the
+/// messages in its journal.
 #[derive(Debug)]
 pub(super) struct StoppedLink {
     board: Arc<HealthBoard>,
@@ -68,21 +69,25 @@ pub(super) struct ReadOnlyRoutes {
 }
 
 impl ReadOnlyLink {
+    /// Makes a link that is only read from its folder and its engine.
     pub fn new(name: String, folder: &Path, engine: Box<dyn LinkEngine>) -> Self {
         Self { name, engine, journal: JournalReader::new(folder) }
     }
 }
 
 impl StoppedLink {
+    /// Makes a stopped link. `why` is the reason that its board shows.
     pub fn new(name: &str, folder: &Path, engine: &str, why: &str) -> Self {
         let board = Arc::new(HealthBoard::new_stopped(name, folder, engine, why));
         Self { board, journal: JournalReader::new(folder) }
     }
 
+    /// Returns the board of the link.
     pub fn board(&self) -> &Arc<HealthBoard> {
         &self.board
     }
 
+    /// Returns the fate of a message for a recipient, as the journal has it.
     pub fn find_fate(&self, message: &str, to: &str) -> Option<DeliveryFate> {
         let LinkHealth { engine, state, .. } = self.board.health();
         self.journal.query(|journal| {
@@ -91,6 +96,7 @@ impl StoppedLink {
         })
     }
 
+    /// Returns the id that the engine gave a message for a recipient.
     pub fn find_given_id(&self, message: &str, to: &str) -> Option<String> {
         self.journal.find_given_id(message, to)
     }

@@ -78,8 +78,8 @@ pub fn parse_headers(raw: &[u8]) -> Result<Message<'static>, MailError> {
     Ok(mail)
 }
 
-/// The parser. It leaves dates as they are written: it would take the line behind a date that ends with a letter for a part
-/// of it. A parser that is told anything of a header must be told of all.
+/// The parser. It does not parse dates: after a date that ends with a letter it would take the next line for a part of
+/// the date. A parser with settings for some headers parses only those, so all needed headers are listed.
 static PARSER: LazyLock<MessageParser> = LazyLock::new(|| {
     MessageParser::new()
         .with_mime_headers()

@@ -113,8 +113,8 @@ pub fn list_addresses(mail: &Message<'_>, name: &str) -> Vec<String> {
     all.into_iter().flat_map(Address::iter).filter_map(bare_address).collect()
 }
 
-/// Returns the bare address of a mailbox. The parser takes a local part before a comment or in quotes for a name, and keeps
-/// the route before an address of old times.
+/// Returns the bare address of a mailbox. The parser takes a local part before a comment or in quotes for a name, and
+/// keeps the route before an address of old times.
 fn bare_address(one: &Addr<'_>) -> Option<String> {
     let clean = |text: &str| -> String {
         text.chars().filter(|c| !c.is_control() && !c.is_whitespace() && *c != ',').collect()

@@ -26,7 +26,7 @@ pub enum LockLevel {
     Reserved,
     /// The saved drafts.
     SavedDrafts,
-    /// The index of search. Who holds it reads messages.
+    /// The index of search. The thread that holds it reads messages.
     Searching,
     /// The scan of a store by the index.
     Scanning,

@@ -25,7 +25,7 @@ pub(super) struct ReplyParent {
     pub filled_thread: bool,
 }
 
-/// The values that an answer takes from its message.
+/// The values that a reply takes from the answered message.
 struct ReplyDefaults {
     store: usize,
     ix: MsgIx,
@@ -204,8 +204,8 @@ pub(super) fn resolve_thread_label(tables: &IndexTables, store: usize, id: Strin
     }
 }
 
-/// Returns the newest message of a thread. An answer to the thread answers that message in stores whose threads are
-/// made of links.
+/// Returns the newest message of a thread. A reply to the thread answers that message in stores whose threads are made
+/// of links.
 pub(super) fn newest_in_thread(tables: &IndexTables, store: usize, id: &str) -> Option<MsgIx> {
     tables
         .threads
@@ -231,7 +231,7 @@ fn list_recipients(tables: &IndexTables, entry: &IndexEntry) -> Vec<String> {
         .collect()
 }
 
-/// Returns the defaults for an answer to a message. It goes to the sender; for my own message, to its recipients.
+/// Returns the defaults for a reply to a message. It goes to the sender; for my own message, to its recipients.
 fn reply_to_message(tables: &IndexTables, index: &Index, ix: MsgIx) -> ReplyDefaults {
     let entry = tables.messages.entry(ix);
     let store = index.store_of(entry);
@@ -267,8 +267,8 @@ fn other_recipients(
     others
 }
 
-/// Returns the defaults for an answer to a thread. It goes to the sender of the newest message to me; without one, to
-/// the recipients of my newest one.
+/// Returns the defaults for a reply to a thread. It goes to the sender of the newest message to me; without one, to the
+/// recipients of my newest one.
 fn reply_to_thread(
     tables: &IndexTables,
     index: &Index,
@@ -285,7 +285,7 @@ fn reply_to_thread(
         let picked: Vec<(MsgIx, Timestamp)> =
             picked.filter(|(_, e)| mine(e)).map(|(ix, e)| (ix, e.time())).collect();
         let last = picked.iter().map(|(_, time)| *time).max();
-        // A time in whole seconds does not say when in that second it was.
+        // A time in whole seconds does not tell the order within the second.
         let whole = |time: Timestamp| seconds && time.millis().rem_euclid(1000) == 0;
         let tied = |time: Timestamp, last: Timestamp| {
             time == last || time.secs() == last.secs() && (whole(time) || whole(last))
@@ -328,8 +328,8 @@ fn list_senders<'a>(
     senders
 }
 
-/// Returns the defaults for an answer to a thread whose newest messages came from several senders. The draft answers
-/// the message of the thread that it names (`said`), else the newest of a sender to whom it goes.
+/// Returns the defaults for a reply to a thread whose newest messages came from several senders. The draft answers the
+/// message of the thread that it names (`said`), else the newest of a sender to whom it goes.
 ///
 /// # Errors
 /// If the draft names neither a message of the thread nor a recipient.
@@ -368,10 +368,10 @@ fn settle_tie(
     Ok(reply_to_message(tables, index, answered.copied().unwrap_or(original.ix)))
 }
 
-/// Resolves the id of a mail by which a mail program names the answered message. For a message that is here, that is
-/// the message's own id. For a message that the program sent itself, it is the id that the program gave it, which is
-/// the idempotency key of my message. Any other id is removed, because a link to nowhere would help nobody. An id at
-/// one of our own stores or kinds stays all the same.
+/// Resolves the id of a mail by which a mail program names the answered message. For a message that the index has, the
+/// result is the message's own id. For a message that the mail program sent itself, the given id is the idempotency key
+/// of my message. Any other id is removed, because a link to nowhere would help nobody. An id at one of our own stores
+/// or kinds stays all the same.
 fn resolve_mail_id(tables: &IndexTables, index: &Index, draft: &mut Draft) {
     let (Some(mail), Some(id)) = (draft.in_reply_to_mail.take(), draft.in_reply_to.as_ref()) else {
         return;
@@ -393,8 +393,8 @@ fn resolve_mail_id(tables: &IndexTables, index: &Index, draft: &mut Draft) {
     draft.in_reply_to = first.map(|ix| plain_id(&tables.messages.shown_id(ix)).to_owned());
 }
 
-/// Returns the message that I sent as the mail of this id. A blind copy has the same key, is later, and nobody else may
-/// hear of it.
+/// Returns the message that I sent as the mail of this id. A blind copy has the same key but is later, and the other
+/// recipients must not learn of it.
 fn find_sent_mail(tables: &IndexTables, mail: &str) -> Option<MsgIx> {
     let all = tables.messages.find_by_idempotency_key(mail).iter().copied();
     let mine: Vec<MsgIx> = all.filter(|ix| tables.messages.entry(*ix).is_from_me()).collect();

@@ -4,7 +4,7 @@
 //!   The parcels in the spool name the files. A folder that no parcel names is removed, also when the process that made
 //!   it died.
 //! - A file is checked by `stat` before it is opened, and opened so that it cannot block: a FIFO or a device is
-//!   refused. A symbolic link is followed, for the path is the user's own.
+//!   refused. A symbolic link is followed, because the path is the user's own.
 //! - A path that leads into a mount of msgfs is refused before anything there is opened: that mount may be the one that
 //!   waits for us, or wait for it (`mount_check`).
 //! - All of this happens on a thread of its own. The caller gives up when nothing moves any more: the path may lead to

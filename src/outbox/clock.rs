@@ -24,8 +24,8 @@ pub(super) struct SendClock {
 }
 
 impl SendClock {
-    /// Returns the latest time that all later messages still follow. A time further ahead comes from a clock that is
-    /// wrong.
+    /// Returns the latest time of a message that all my later messages still follow. A time further ahead comes from a
+    /// clock that is wrong.
     pub fn horizon(now: Timestamp) -> Timestamp {
         now.plus_millis(CLOCK_SKEW_MS)
     }

@@ -122,7 +122,7 @@ impl Composer<'_> {
         self.outbox.folders.open_file(folder, file, write, how)
     }
 
-    /// Writes to such a file.
+    /// Writes to a file of a composing folder.
     ///
     /// # Errors
     /// [`OutboxError::Store`] if the file is too large for every store; I/O errors. The file is then not whole, and the
@@ -137,7 +137,7 @@ impl Composer<'_> {
         self.outbox.folders.write(to, at, data)
     }
 
-    /// Cuts or extends such a file.
+    /// Cuts or extends a file of a composing folder.
     ///
     /// # Errors
     /// The errors of [`Composer::write_folder_file`].
@@ -164,14 +164,14 @@ impl Composer<'_> {
         Err(why.into())
     }
 
-    /// Notes that a signal ended the program that wrote such a file.
+    /// Notes that a signal ended the program that wrote a file of a composing folder.
     pub fn mark_folder_file_cut(self, file: &ComposeHandle, signal: u32) {
         self.outbox
             .folders
             .mark_cut(file, format!("the program that wrote it was ended by signal {signal}"));
     }
 
-    /// Handles the close of the last descriptor of such a file.
+    /// Handles the close of the last descriptor of a file of a composing folder.
     pub fn close_folder_file(self, file: &ComposeHandle) {
         if self.outbox.folders.close(file) {
             self.retry_folder(file.folder());

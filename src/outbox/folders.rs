@@ -102,7 +102,7 @@ pub(super) struct ComposeFolders {
     durability: Durability,
     state: Mutex<ComposeState>,
     changed: Condvar,
-    /// The time of the last change in any folder, when somebody last looked.
+    /// The time of the last change in any folder that [`ComposeFolders::newest_time`] returned last.
     newest: Mutex<Option<Timestamp>>,
 }
 
@@ -202,17 +202,18 @@ impl ComposeFolders {
         self.state.lock().all.get(name).map(look)
     }
 
-    /// Returns true if a folder goes out when it is closed.
+    /// Returns true if the close of a folder's text was accepted, so that its message will be sent.
     pub fn is_accepted(&self, name: &str) -> bool {
         self.read_folder(name, |folder| folder.accepted).unwrap_or(false)
     }
 
+    /// Returns the names of all folders.
     pub fn names(&self) -> Vec<String> {
         self.state.lock().all.keys().cloned().collect()
     }
 
-    /// Returns the time of the last change in any folder; the one before while a text is being saved, because a look at
-    /// `outbox/` does not wait for the disk.
+    /// Returns the time of the last change in any folder. While a text is being saved it returns the earlier result, so
+    /// that `stat` of `outbox/` does not wait for the disk.
     pub fn newest_time(&self) -> Option<Timestamp> {
         let Some(state) = self.state.try_lock() else { return *self.newest.lock() };
         let newest = state.all.values().map(|folder| folder.time).max();
@@ -220,10 +221,12 @@ impl ComposeFolders {
         newest
     }
 
+    /// Returns the time of the last change in a folder.
     pub fn folder_time(&self, name: &str) -> Option<Timestamp> {
         self.read_folder(name, |folder| folder.time)
     }
 
+    /// Returns the names of the files in a folder.
     pub fn file_names(&self, name: &str) -> Option<Vec<String>> {
         self.read_folder(name, |folder| folder.files.keys().cloned().collect())
     }
@@ -235,6 +238,7 @@ impl ComposeFolders {
         std::fs::symlink_metadata(path).ok().map(|meta| (meta.len(), time))
     }
 
+    /// Creates an empty composing folder.
     pub fn create_folder(&self, name: &str) -> Result<(), OutboxError> {
         let mut state = self.state.lock();
         if state.all.contains_key(name) {

@@ -58,11 +58,11 @@ impl Outbox {
             && !(*target == DraftTarget::Outbox && names::is_temporary(name) && is_recipient())
     }
 
-    /// Starts a draft. A saved draft of this name and target lends its text unless `truncate`. A draft of a thread or a
-    /// reply that was refused lies in `outbox/`, and can be written again there.
+    /// Starts a draft. It begins with the text of a saved draft of this name and target, unless `truncate` is set. A
+    /// draft of a thread or a reply that was refused lies in `outbox/`, and can be written again there.
     ///
     /// # Errors
-    /// The errors of [`Outbox::check_name`]. [`OutboxError::Invalid`] if an answer lay under the name of a recipient.
+    /// The errors of [`Outbox::check_name`]. [`OutboxError::Invalid`] if a reply lay under the name of a recipient.
     pub fn start_draft(
         &self,
         name: &str,
@@ -88,11 +88,13 @@ impl Outbox {
         Ok(self.insert_open(OpenDraft { touched, ..OpenDraft::new(&kept.name, kept.target, text) }))
     }
 
+    /// Returns an open draft by its number.
     pub(super) fn draft(&self, id: DraftId) -> Result<Arc<Mutex<OpenDraft>>, OutboxError> {
         let open = self.open_drafts.lock();
         open.get(&id).map(|open| Arc::clone(&open.draft)).ok_or(OutboxError::NotFound)
     }
 
+    /// Adds an open draft. Returns its number.
     pub(super) fn insert_open(&self, draft: OpenDraft) -> DraftId {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.unlisted_notes.remove(&draft.name);
@@ -356,7 +358,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// Notes why a draft was not renamed. A look beside the intended name finds the note for a while.
+    /// Notes why a draft was not renamed. For a while, the note can also be read beside the intended name.
     fn note_rename_refusal(
         &self,
         (from, of): (&str, &DraftTarget),
@@ -390,8 +392,8 @@ impl Outbox {
         renamed.count() > 0
     }
 
-    /// Removes a draft from `outbox/` or a thread's folder, or the note beside one. A private draft may have the name of
-    /// a note; then it is removed.
+    /// Removes a draft from `outbox/` or a thread's folder, or the note beside one. A private draft may have the name
+    /// of a note; then it is removed.
     ///
     /// # Errors
     /// [`OutboxError::NotFound`].

@@ -99,8 +99,8 @@ impl Outbox {
     }
 
     /// Returns true if the only thing of this name is a draft whose last close has just returned. Others see such a
-    /// draft as sent, though its release is still on the way. A caller that asks at once, as a writer of many messages
-    /// does, does not wait. A later one waits until it is clear if that was the last close.
+    /// draft as sent, although its release is still on the way. A caller that asks at once, as a writer of many
+    /// messages does, does not wait. A later one waits until it is clear if that was the last close.
     pub fn is_leaving(&self, name: &str) -> bool {
         let named = self
             .visit_open(Some(name), |id, d| d.is_named(name, &DraftTarget::Outbox).then_some(id));

@@ -93,7 +93,7 @@ pub enum DraftTarget {
     /// `outbox/<name>`: the name or the headers give the recipient.
     #[default]
     Outbox,
-    /// `<message>.reply`: an answer to that message.
+    /// `<message>.reply`: a reply to that message.
     Reply {
         /// Store of the message.
         store: String,
@@ -102,7 +102,7 @@ pub enum DraftTarget {
         /// Id of the message.
         id: String,
     },
-    /// `<message>.reply-all`: an answer to that message that also goes to its other recipients.
+    /// `<message>.reply-all`: a reply to that message that also goes to its other recipients.
     #[serde(rename = "reply-all")]
     ReplyAll {
         /// Store of the message.
@@ -112,7 +112,7 @@ pub enum DraftTarget {
         /// Id of the message.
         id: String,
     },
-    /// `threads/<thread>/<name>`: an answer to the thread.
+    /// `threads/<thread>/<name>`: a reply to the thread.
     Thread {
         /// Store of the thread.
         store: String,
@@ -134,7 +134,7 @@ pub struct OutboxSettings {
     pub durability: Durability,
     /// Largest text in bytes.
     pub max_message: u64,
-    /// The treatment of recipients nobody has heard of.
+    /// The treatment of unknown recipients.
     pub unknown_recipient: UnknownRecipient,
     /// Names that stand for several recipients.
     pub groups: RecipientGroups,
@@ -482,7 +482,7 @@ impl Outbox {
         out
     }
 
-    /// Returns the warnings about answers of mine.
+    /// Returns the warnings about replies of mine.
     pub fn reply_warnings(&self) -> &ReplyWarnings {
         &self.packer.reply_warnings
     }
@@ -507,7 +507,7 @@ impl Outbox {
         let deadline = Instant::now() + TAKING;
         let stores = self.context.index.stores().iter();
         let appenders = stores.filter_map(|store| store.facets().appender);
-        // Each store must hear it.
+        // The loop must call every store, so it does not stop at the first.
         if appenders.filter(|appender| appender.end_runs(deadline)).count() > 0 {
             tracing::info!("a program that takes mail still runs; msgfs waits for it");
             self.sender.retry_failed();

@@ -67,7 +67,8 @@ pub fn recipient_in_name(name: &str) -> &str {
     [".txt", ".md", ".eml"].iter().find_map(|ext| name.strip_suffix(ext)).unwrap_or(name)
 }
 
-/// Returns true for the name of a reply beside a message: that of the message, which begins with its time, and `.reply`.
+/// Returns true for the name of a reply beside a message: that of the message, which begins with its time, and
+/// `.reply`.
 pub fn is_reply_name(name: &str) -> bool {
     let stem = name.strip_suffix(".reply").or_else(|| name.strip_suffix(".reply-all"));
     stem.and_then(|stem| Timestamp::from_iso8601_basic(stem.get(..STAMP)?)).is_some()

@@ -30,8 +30,9 @@ struct StoreDraft {
     store: usize,
     draft: Draft,
     parent: Option<Message>,
-    /// A time that the new message must follow: the time in the name of the answered message, wherever that lies, or of
-    /// my newest message in its thread, if that is too far ahead of the clock.
+    /// The time that the new message must follow: the later of two times. One is in the name of the answered message,
+    /// whatever store has it. The other is that of my newest message in the thread, which counts only if it is too far
+    /// ahead of the clock.
     after: Option<Timestamp>,
     signer: Arc<KeyPair>,
 }
@@ -121,6 +122,7 @@ impl Outbox {
 }
 
 impl DraftPacker {
+    /// Makes a packer with these settings and keys.
     pub(super) fn new(
         context: Arc<SendContext>,
         settings: OutboxSettings,
@@ -185,7 +187,7 @@ impl DraftPacker {
         Ok(parcels)
     }
 
-    /// Records a warning about an answer if newer messages to me in its thread are unread.
+    /// Records a warning about a reply if newer messages to me in its thread are unread.
     fn warn_of_unread(&self, answered: Option<ReplyParent>, parcels: &[SpoolParcel]) {
         let Some(answered) = answered else { return };
         let Ok(store) = self.store(answered.store) else { return };
@@ -312,8 +314,8 @@ impl DraftPacker {
         Ok(StoreDraft { store: route.store, draft, parent, after, signer })
     }
 
-    /// Waits for the next second if an answer in the thread tells only the present one. Otherwise nobody could tell which
-    /// of my messages in this second it answers.
+    /// Waits for the next second if the thread has a message to me whose time is exactly the present second. Otherwise
+    /// nobody could tell which of my messages in this second that message answers.
     fn wait_for_next_second(&self, thread: ThreadIx) {
         let now = Timestamp::now();
         let second = Timestamp::from_secs(now.secs());
@@ -343,7 +345,7 @@ impl DraftPacker {
                     }
                     return Some(record.message);
                 }
-                // It moved since the last scan, or is just being rewritten.
+                // The message moved since the last scan, or is just being rewritten.
                 Ok(_) | Err(StoreError::Moved) if is_last => break,
                 Ok(_) | Err(StoreError::Moved) => {
                     let _ = self.context.index.refresh_until_finished(entry.store(), true);

@@ -12,6 +12,7 @@ impl Outbox {
         self.clear_last_refusal(shown.as_ref().unwrap_or(&d.name));
     }
 
+    /// Saves a draft that is not sent, with the reason if it was refused. A draft that nobody needs is dropped.
     pub(super) fn save_draft(&self, d: &OpenDraft) {
         // An editor that has just made an empty private file removes it by itself.
         let is_kept = !d.text.is_empty() || names::is_private(&d.name);
@@ -65,13 +66,13 @@ impl Outbox {
         route::is_recipient_name(&self.context.index, name, &self.settings)
     }
 
-    /// Returns the saved draft at this place of `outbox/`, for a text that replaces it. An answer may lie under the
-    /// name of a recipient, who became known later. A text may then be for the recipient, or mend the answer. It is
-    /// refused, and the answer goes to another place.
+    /// Returns the saved draft at this place of `outbox/`, for a text that replaces it. A refused reply may lie under
+    /// the name of a recipient who became known later. A text may then be meant for the recipient, or as a correction
+    /// of the reply. So the text is refused, and the reply is moved to another place.
     ///
     /// # Errors
-    /// [`OutboxError::Invalid`] if the answer went to another place. The next text goes to the recipient. The same
-    /// error if the answer could not be moved.
+    /// [`OutboxError::Invalid`] if the reply was moved, so that the next text goes to the recipient, or if it could not
+    /// be moved.
     pub(super) fn find_at_place(&self, place: &str) -> Result<Option<SavedDraft>, OutboxError> {
         let (kept, moved) = self.with_asked_names(|shelf, asked| {
             let kept = shelf.get(place).cloned();
@@ -108,7 +109,7 @@ impl Outbox {
     }
 }
 
-/// Returns the refusal of a text for a recipient in whose place an answer lay. `moved` is the place of the answer now.
+/// Returns the refusal of a text for a recipient in whose place a reply lay. `moved` is the present place of the reply.
 fn describe_moved_answer(place: &str, moved: &str) -> String {
     let (shown, now) = (sanitize_line(place), sanitize_line(moved));
     if moved == place {

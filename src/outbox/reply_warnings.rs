@@ -1,6 +1,6 @@
-//! Warnings about answers of mine: each was sent while newer messages to me in its thread were unread. They are in a
-//! small log of the state folder, because nobody could tell later what was unread then. The log may lose its last
-//! lines with the power; then only the warnings are gone.
+//! Warnings about replies of mine: each was sent while newer messages to me in its thread were unread. They are in a
+//! small log of the state folder, because nobody could tell later which messages were unread then. The log may lose its
+//! last lines with the power; then only the warnings are gone.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::store::append_log::{self, AppendLog, AppendSync};
 
 /// The name of the log in the state folder.
 pub const REPLY_WARNINGS_LOG: &str = "answer-warnings.jsonl";
-/// Number of warnings that are kept when the log is made shorter, and the number of lines at which it is.
+/// Number of warnings that are kept when the log is made shorter, and the number of lines above which that is done.
 const KEPT: usize = 1000;
 const LINES_AT_MOST: usize = 2 * KEPT;
 /// The longest log in bytes that is read.
@@ -40,14 +40,14 @@ struct ReplyWarning {
 /// Texts of warnings by the name of the store and the id of the record.
 type WarningTexts = HashMap<(String, String), String>;
 
-/// The warnings about answers, and their log.
+/// The warnings about replies, and their log.
 #[derive(Debug)]
 pub struct ReplyWarnings {
     log: Mutex<AppendLog>,
     texts: Mutex<WarningTexts>,
 }
 
-/// The warnings about answers in a log that another process writes. Nothing is written.
+/// The warnings about replies in a log that another process writes. Nothing is written.
 #[derive(Debug)]
 pub struct FollowedReplyWarnings {
     path: PathBuf,
@@ -123,7 +123,7 @@ impl ReplyWarnings {
         Self { log: Mutex::new(log), texts: Mutex::new(texts) }
     }
 
-    /// Records a warning about the records of an answer. A failure is only logged.
+    /// Records a warning about the records of a reply. A failure is only logged.
     pub(super) fn record(&self, parcels: &[SpoolParcel], text: &str) {
         let mut lines = Vec::new();
         for parcel in parcels {

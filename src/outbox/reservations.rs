@@ -41,6 +41,7 @@ impl Reservations {
         }
     }
 
+    /// Returns true if the id of a message is reserved in a store.
     pub fn contains(&self, store: &str, id: &str) -> bool {
         self.0.contains_key(&(store.to_owned(), id.to_owned()))
     }

@@ -208,8 +208,8 @@ pub(super) fn is_well_formed(stores: &[Arc<dyn Store>], name: &str) -> bool {
     names::is_plain(name) || stores.iter().any(|s| fits(s, name)) || is_in_store()
 }
 
-/// Refuses a recipient nobody has heard of, if the settings ask for that. `is_name` is true if the recipient was
-/// written only as the name of a file or at a command.
+/// Refuses an unknown recipient, if the settings ask for that. `is_name` is true if the recipient was written only as
+/// the name of a file or at a command.
 fn check_known_recipient(
     index: &Index,
     number: usize,
@@ -418,7 +418,8 @@ fn is_known_to_store(index: &Index, number: usize, recipient: &str) -> bool {
     })
 }
 
-/// Returns true if a store that takes every name only with `Via` carries mail to this recipient, who is in its messages.
+/// Returns true if a store that takes every name only with `Via` carries mail to this recipient, who is in its
+/// messages.
 fn is_known_without_via(index: &Index, number: usize, recipient: &str) -> bool {
     index.stores().get(number).is_some_and(|store| {
         store.address_fit(recipient) == AddressFit::Via

@@ -56,6 +56,7 @@ pub(super) struct SavedDrafts {
 pub(super) struct AskedNames(BTreeMap<String, bool>);
 
 impl AskedNames {
+    /// Notes the answer of the stores about a name.
     pub fn insert(&mut self, name: String, is_recipient: bool) {
         self.0.insert(name, is_recipient);
     }
@@ -84,7 +85,7 @@ impl SavedDraft {
         if self.is_shown() { place } else { &self.name }
     }
 
-    /// Returns the text of the note beside a refused draft. For an answer, which was written elsewhere, the note also
+    /// Returns the text of the note beside a refused draft. For a reply, which was written elsewhere, the note also
     /// says where the draft is now.
     pub(super) fn note_text(&self, place: &str) -> Option<String> {
         let error = self.error.as_deref()?;
@@ -126,6 +127,7 @@ impl SavedDrafts {
         Ok(Self { dir: dir.to_owned(), drafts, unsaved: BTreeSet::new() })
     }
 
+    /// Returns the saved draft of a name.
     pub fn get(&self, name: &str) -> Option<&SavedDraft> {
         self.drafts.get(name)
     }
@@ -142,7 +144,7 @@ impl SavedDrafts {
     }
 
     /// Saves a draft: in place of an earlier one of its name and target, else under its name, or the next free one.
-    /// Returns the name under which it is shown. No answer gets the name of a recipient.
+    /// Returns the name under which it is shown. No reply gets the name of a recipient.
     ///
     /// # Errors
     /// A name about which the stores must be asked first. Then nothing was saved.
@@ -175,8 +177,8 @@ impl SavedDrafts {
         panic!("the names with a number behind them came to an end")
     }
 
-    /// Moves the answer at this place to another one, and returns that. The answer stays if its new place cannot be
-    /// saved: its file may be the only one that outlives the process.
+    /// Moves the reply at this place to another place, and returns that place. The reply stays if it cannot be saved
+    /// there: its present file may be the only one that outlives the process.
     ///
     /// # Errors
     /// A name about which the stores must be asked first. Then nothing was moved.
@@ -204,6 +206,7 @@ impl SavedDrafts {
         forgotten.map(|(shown, _)| shown)
     }
 
+    /// Returns all saved drafts with their names.
     pub fn iter(&self) -> impl Iterator<Item = (&String, &SavedDraft)> {
         self.drafts.iter()
     }
@@ -269,7 +272,7 @@ impl SavedDrafts {
         Some((kept.name_at(place).to_owned(), kept))
     }
 
-    /// Returns the place of the draft that has this name there. In `outbox/` the place counts: refused answers lie
+    /// Returns the place of the draft that has this name there. In `outbox/` the place counts: refused replies lie
     /// there, too.
     pub fn resolve_place(&self, name: &str, target: &DraftTarget) -> Option<String> {
         match target {

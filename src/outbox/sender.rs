@@ -23,6 +23,7 @@ pub(super) use worker::is_in_store;
 /// The time after a flush in which the draft counts as sent, because nobody can tell yet if that close was the last.
 const AT_ONCE: Duration = Duration::from_micros(300);
 
+/// An accepted draft of the spool, with the parcels that are still to be appended.
 struct SendJob {
     number: u64,
     parcels: Vec<SpoolParcel>,
@@ -52,7 +53,8 @@ struct SenderState {
     done: u64,
     /// Flushed drafts, each with the instant before which its release is expected.
     closing: HashMap<u64, Instant>,
-    /// The same for drafts whose flush was refused. The note of such a draft appears with its release.
+    /// Drafts whose flush was refused, each with the instant before which its release is expected. The note of such a
+    /// draft appears with its release.
     refused: HashMap<u64, Instant>,
     /// Spool numbers handed to the thread, now or earlier, that are not appended whole or not on disk yet.
     handed: BTreeSet<u64>,
@@ -183,14 +185,17 @@ impl SenderThread {
         }
     }
 
+    /// Notes that the flush of a draft was refused, and the time before which its release is expected.
     pub(super) fn note_refused(&self, draft: u64, until: Instant) {
         self.shared.state.lock().refused.insert(draft, until);
     }
 
+    /// Notes that a draft was flushed, and the time before which its release is expected.
     pub(super) fn note_closing(&self, draft: u64, until: Instant) {
         self.shared.state.lock().closing.insert(draft, until);
     }
 
+    /// Notes that a draft was released, and wakes the threads that wait for that.
     pub(super) fn note_released(&self, draft: u64) {
         let mut under = self.shared.state.lock();
         under.closing.remove(&draft);
@@ -279,6 +284,7 @@ impl SenderThread {
         self.shared.state.lock().undelivered.iter().map(|(n, why)| (*n, why.clone())).collect()
     }
 
+    /// Stops the thread, and waits for its end.
     pub(super) fn stop(&self) {
         self.shared.state.lock().stopped = true;
         self.shared.work_ready.notify_all();

@@ -5,8 +5,8 @@
 //! because a process that finds a put without an end first looks for the message in the store. So each message is
 //! appended exactly once, whenever the process dies.
 //!
-//! A put that did not reach the disk was refused, and is struck out in place, which needs no room.
-//! The lines are in an [`AppendLog`] that grows ahead. When most of them are of no more use, the others replace all.
+//! A put that did not reach the disk was refused, and is struck out in place, which needs no room. The lines are in an
+//! [`AppendLog`] that grows ahead. When most lines are no longer needed, the needed ones replace the file.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,7 +21,7 @@ use crate::model::Timestamp;
 use crate::store::append_log::{AppendLog, AppendSync, AppendedLine, read_log, split_log};
 use crate::store::{Durability, PreparedRecord};
 
-/// The length of the lines of no more use above which the file is cut back.
+/// The length of unneeded lines above which the file is cut back.
 const KEEP: u64 = 1 << 20;
 /// The time for which a sent message is reported to its store, which may be away until then.
 const REPORTED_MS: i64 = 7 * 86_400_000;
@@ -89,7 +89,7 @@ pub struct Spool {
     state: Mutex<SpoolState>,
     /// The number of bytes on disk, counted as [`SpoolState::written`].
     synced: Mutex<u64>,
-    /// The number of failed syncs. Nobody knows which of the lines of that moment the disk has.
+    /// The number of failed syncs. It is unknown which of the lines of that moment are on disk.
     failures: AtomicU64,
 }
 
@@ -139,7 +139,7 @@ impl SpoolState {
             .try_for_each(|line| self.log.strike_out(line.offset))
     }
 
-    /// Returns true if most of a long file is of no more use.
+    /// Returns true if most of a long file is no longer needed.
     fn is_long(&self) -> bool {
         let len = self.log.len();
         // The needed lines are counted only if that can matter.

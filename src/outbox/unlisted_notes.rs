@@ -1,5 +1,5 @@
-//! The notes of refused drafts that are not listed, for programs that ask for them by name: `rm outbox/*` asks for a draft and
-//! for its note, and removes the draft first.
+//! The notes of refused drafts that are not listed, for programs that ask for them by name: `rm outbox/*` asks for a
+//! draft and for its note, and removes the draft first.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -15,7 +15,8 @@ fn is_unaddressed(draft: &Draft) -> bool {
         && draft.task.is_none()
 }
 
-/// Returns the stores that may take a draft whole: the one it names, or is an answer in, or any.
+/// Returns the stores that may take a draft as a whole message: the one that it names, or the one in which it is a
+/// reply, or all.
 fn candidate_stores<'a>(
     stores: &'a [Arc<dyn Store>],
     draft: &'a Draft,

@@ -1,5 +1,5 @@
-//! The thread that writes the file of the index. It begins with the first search of a process that may write, and follows the
-//! messages that come, a moment later and at low priority.
+//! The thread that writes the file of the index. It begins with the first search of a process that may write, and
+//! follows the messages that come, a moment later and at low priority.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;

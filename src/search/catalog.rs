@@ -161,7 +161,8 @@ impl WordCatalog {
         fault.map_or(Ok(added), Err)
     }
 
-    /// Returns the messages that fit a filter and whose words fit a query, if their records are still as they were inserted.
+    /// Returns the messages that fit a filter and whose words fit a query, if their records are still as they were
+    /// inserted.
     ///
     /// # Errors
     /// If the table cannot be read.

@@ -1,9 +1,10 @@
 //! The file of the index: who writes it, and the signs that it is what was written.
 //!
-//! SQLite notices damage to the structure of its pages, and nothing else. So a file that is not being written has a seal beside it: a
-//! second file with a checksum of all its bytes. The seal is removed before the first write and made again behind the last one.
-//! A file that does not fit its seal is damaged. A file without a seal was being written when its process died, and SQLite's
-//! journal repairs that. The stamp of the file tells when it was replaced, cut or written by somebody else.
+//! SQLite notices damage to the structure of its pages, and nothing else. So a file that is not being written has a
+//! seal beside it: a second file with a checksum of all its bytes. The seal is removed before the first write and made
+//! again behind the last one. A file that does not fit its seal is damaged. A file without a seal was being written
+//! when its process died, and SQLite's journal repairs that. The stamp of the file tells when it was replaced, cut or
+//! written by somebody else.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -52,14 +53,17 @@ pub(super) struct IndexFile {
 pub(super) struct WriterLock(File);
 
 impl IndexFile {
+    /// Makes the value for a path. It opens nothing.
     pub fn new(path: PathBuf) -> Self {
         Self { path }
     }
 
+    /// Returns the path of the index.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
+    /// Returns the path with an ending added.
     fn beside(&self, ending: &str) -> PathBuf {
         let mut name = OsString::from(self.path.as_os_str());
         name.push(ending);

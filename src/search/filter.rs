@@ -47,7 +47,8 @@ impl MessageFilter<'_> {
         }
     }
 
-    /// Returns true if the id of a thread or the name of its folder fits. The function for the name locks the tables itself.
+    /// Returns true if the id of a thread or the name of its folder fits. The function for the name locks the tables
+    /// itself.
     fn fits_thread(&self, wanted: &NamePattern, thread: ThreadIx) -> bool {
         let fits_id = {
             let tables = self.index.read();

@@ -1,18 +1,20 @@
 //! Full-text search over the messages of the index.
 //!
 //! - [`SearchQuery`]: the grammar of queries. `fold`: words without case and accents, to show where a message matches.
-//! - `table`: the table of words of SQLite, in a file or in memory. `documents`: the messages of its rows. `catalog`: both.
+//! - `table`: the table of words of SQLite, in a file or in memory. `documents`: the messages of its rows. `catalog`:
+//!   both.
 //! - `titles`: subjects that change without their messages.
 //! - `file`: the file, its seal, and the right to write it. `filter`: conditions that need no words.
 //! - `outside`: queries on messages that wait for their store.
 //! - `state`: the file and what it lacks. `builder`: the thread that writes.
 //!
-//! A search asks the file, and a table in memory with the few messages that the file does not have yet. Both fold words in the
-//! same way. If the file lacks many messages, one thread of one process writes them, and searches wait for it. A process that
-//! may not write, or cannot, reads such messages in batches for each search: words in memory, the query, the next batch.
+//! A search asks the file, and a table in memory with the few messages that the file does not have yet. Both fold words
+//! in the same way. If the file lacks many messages, one thread of one process writes them, and searches wait for it. A
+//! process that may not write, or cannot, reads such messages in batches for each search: words in memory, the query,
+//! the next batch.
 //!
-//! Nothing in the file is needed. It is made again when it is missing, damaged, or of another version. It holds identities of messages
-//! and their words. All other conditions and the order of messages come from the index.
+//! Nothing in the file is needed. It is made again when it is missing, damaged, or of another version. It holds
+//! identities of messages and their words. All other conditions and the order of messages come from the index.
 
 mod builder;
 mod catalog;
@@ -62,8 +64,8 @@ const STREAMED: usize = 8 << 20;
 
 /// A source of the texts of messages.
 pub trait BodySource: Send + Sync {
-    /// Reads messages in the fastest order, and calls `each` with the subject and the body of each one, as they are shown. Messages
-    /// that cannot be read are left out.
+    /// Reads messages in the fastest order, and calls `each` with the subject and the body of each one, as they are
+    /// shown. Messages that cannot be read are left out.
     fn read_bodies(&self, messages: &[MsgIx], each: &mut dyn FnMut(MsgIx, &str, &str));
 }
 
@@ -128,8 +130,8 @@ impl SearchIndex {
         }
     }
 
-    /// Returns the messages that a query finds in a scope, each once, in no order. `is_over` returns true if nobody waits any
-    /// longer.
+    /// Returns the messages that a query finds in a scope, each once, in no order. `is_over` returns true if nobody
+    /// waits any longer.
     ///
     /// # Errors
     /// If nobody waits any longer, or nothing can be searched.
@@ -269,8 +271,8 @@ impl SearchIndex {
         self.state.try_lock().and_then(|state| state.fault_text())
     }
 
-    /// Ends the work on the file: what is missing there is written if it is little, and the file is sealed. Another process may
-    /// write it when this returns.
+    /// Ends the work on the file: what is missing there is written if it is little, and the file is sealed. Another
+    /// process may write it when this returns.
     pub fn stop(&self) {
         self.is_closing.store(true, Ordering::Relaxed);
         self.index.change_signal().notify();

@@ -1,7 +1,8 @@
 //! The grammar of queries (docs/SEMANTICS.md, "Search").
 //!
-//! A query is a list of terms, all of which must match. A term is a word, a phrase in quotes, or a key with a value, such as
-//! `from:bob`. A `-` before a term excludes what it matches. A `*` behind a word or phrase stands for more letters.
+//! A query is a list of terms, all of which must match. A term is a word, a phrase in quotes, or a key with a value,
+//! such as `from:bob`. A `-` before a term excludes what it matches. A `*` behind a word or phrase stands for more
+//! letters.
 
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
@@ -121,6 +122,7 @@ impl FromStr for SearchQuery {
 }
 
 impl SearchQuery {
+    /// Returns the terms of the query.
     pub(super) fn terms(&self) -> &[SearchTerm] {
         &self.terms
     }

@@ -88,6 +88,7 @@ impl SearchState {
         (self.rest, self.complete_at) = (None, None);
     }
 
+    /// Returns the reason why the file cannot be written.
     pub fn fault_text(&self) -> Option<String> {
         self.fault.as_ref().map(|(text, _)| text.clone())
     }
@@ -151,8 +152,8 @@ impl SearchIndex {
         !state.fault.as_ref().is_some_and(failed) && self.may_write_file(state)
     }
 
-    /// Opens the file, or opens it anew if somebody else changed it. A damaged file is not used, and removed if this process
-    /// may write.
+    /// Opens the file, or opens it anew if somebody else changed it. A damaged file is not used, and removed if this
+    /// process may write.
     pub(super) fn refresh_file(&self, state: &mut SearchState) {
         let stamp = self.file.stamp();
         if let Some(open) = &state.file {
@@ -290,7 +291,8 @@ impl SearchIndex {
         Ok(())
     }
 
-    /// Returns the messages of the file and of the memory that a search finds, or `None` if the file was found to be damaged.
+    /// Returns the messages of the file and of the memory that a search finds, or `None` if the file was found to be
+    /// damaged.
     pub(super) fn find_known(
         &self,
         state: &mut MutexGuard<'_, SearchState>,

@@ -1,11 +1,12 @@
 //! The table of words: the full-text index of SQLite (FTS5), in a file or in memory.
 //!
-//! The texts of messages are not in it, only their words. Rows are numbered from 1 on without gaps, so that lists of rows stay short.
-//! The body is the first column, which takes two bytes less for each word of a message than any other. `documents` says which
-//! message each row stands for: the identities and stamps of the rows of one transaction, packed one behind the other.
+//! The texts of messages are not in it, only their words. Rows are numbered from 1 on without gaps, so that lists of
+//! rows stay short. The body is the first column, which takes two bytes less for each word of a message than any other.
+//! `documents` says which message each row stands for: the identities and stamps of the rows of one transaction, packed
+//! one behind the other.
 //!
-//! The file is never mapped into memory and has no write-ahead log, whose index is mapped: a file that is cut while it is mapped would
-//! end the process. A query becomes quoted strings of FTS5, so no word of a person is ever its syntax.
+//! The file is never mapped into memory and has no write-ahead log, whose index is mapped: a file that is cut while it
+//! is mapped would end the process. A query becomes quoted strings of FTS5, so no word of a person is ever its syntax.
 
 use std::path::Path;
 use std::time::Duration;
@@ -75,7 +76,7 @@ impl WordTable {
     /// Makes an empty table that is gone with this value.
     ///
     /// # Errors
-    /// If there is no memory.
+    /// If SQLite cannot make the table in memory.
     pub fn in_memory() -> Result<Self, TableError> {
         let connection = Connection::open_in_memory()?;
         connection.execute_batch(SETTINGS)?;
@@ -260,8 +261,8 @@ impl WordTable {
         }
     }
 
-    /// Returns the rows whose text a query matches, in their order. A query that only excludes words matches all other rows,
-    /// removed ones, too.
+    /// Returns the rows whose text a query matches, in their order. A query that only excludes words matches all other
+    /// rows, removed ones, too.
     ///
     /// # Errors
     /// If the table cannot be read.

@@ -1,5 +1,6 @@
-//! The titles that stores give to all messages of a source, as a log of a session or of a thread. A message does not change with its
-//! title, but its subject does. So the table keeps a hash of each title, and what was retitled meanwhile is indexed anew.
+//! The titles that stores give to all messages of a source, as a log of a session or of a thread. A message does not
+//! change with its title, but its subject does. So the table keeps a hash of each title, and what was retitled
+//! meanwhile is indexed anew.
 
 use std::collections::HashMap;
 

@@ -165,7 +165,7 @@ impl AppendLog {
         Ok(at)
     }
 
-    /// Makes the line at an offset unreadable, which needs no room on the disk.
+    /// Makes the line at an offset unreadable, which needs no room on the disk. Does nothing if the log is not open.
     ///
     /// # Errors
     /// As the system gave it.

@@ -115,8 +115,8 @@ pub fn make_dir_with(
     Ok(dir)
 }
 
-/// Fails unless [`make_dir`] and [`FileSlot`](super::atomic_file::FileSlot) could put a file into the folder `base/parts…`,
-/// as far as is known without creating anything.
+/// Fails unless [`make_dir`] and [`FileSlot`](super::atomic_file::FileSlot) could put a file into the folder
+/// `base/parts…`, as far as is known without creating anything.
 ///
 /// # Errors
 /// The obstacle, and its path.

@@ -84,8 +84,8 @@ impl dyn Store + '_ {
         self.facets().appender.is_some_and(|o| o.is_registered(address))
     }
 
-    /// Returns the public half of the key that signs here, as far as it is known without writing anything. `mine` is the
-    /// public half of the mount's key.
+    /// Returns the public half of the key that signs here, as far as it is known without writing anything. `mine` is
+    /// the public half of the mount's key.
     pub fn public_key(&self, mine: Option<PublicKey>) -> Option<PublicKey> {
         let Some(keys) = self.facets().keys else { return mine };
         keys.signing_key().ok()?.map_or(mine, |seed| Some(seed.public_key()))

@@ -350,8 +350,8 @@ pub fn check_free_space(dir: &Path, bytes: u64) -> Result<(), StoreError> {
     check_room_for_files(dir, bytes, 0)
 }
 
-/// Fails unless a file system takes writes and has room for this many new files of so many bytes in all. Each of them, and
-/// the folder that it may need, begins a block of its own.
+/// Fails unless a file system takes writes and has room for this many new files of so many bytes in all. Each of them,
+/// and the folder that it may need, begins a block of its own.
 ///
 /// # Errors
 /// `EROFS` or `ENOSPC`.

@@ -120,7 +120,8 @@ pub trait Store: MessageReader + RawTree + Send + Sync + fmt::Debug {
     /// full scan then follows in a while.
     fn is_failing(&self) -> bool;
 
-    /// Returns the time at which a file counts that the last scan found unfinished, if there is one. A scan is due then.
+    /// Returns the time at which a file counts that the last scan found unfinished, if there is one. A scan is due
+    /// then.
     fn due_time(&self) -> Option<Instant> {
         None
     }

@@ -25,7 +25,8 @@ pub enum ThreadScheme {
 pub enum AnswerScheme {
     /// The format does not tell.
     Unnamed,
-    /// An answer names the id of the answered message ([`FoundMessage::in_reply_to`](super::FoundMessage::in_reply_to)).
+    /// An answer names the id of the answered message
+    /// ([`FoundMessage::in_reply_to`](super::FoundMessage::in_reply_to)).
     #[default]
     Named,
     /// An answer names the id, or it names none and is what its writer wrote next in the thread.

@@ -14,7 +14,8 @@ use crate::model::{Attachment, Message, SignatureClaim, Timestamp};
 /// The location of a message's bytes: a byte range of one of the store's files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Location {
-    /// The file, by the number the store gave it (see [`MessageReader::source_path`](super::MessageReader::source_path)). At most 2^24
+    /// The file, by the number the store gave it (see
+    /// [`MessageReader::source_path`](super::MessageReader::source_path)). At most 2^24
     /// - 1.
     pub source: u32,
     /// The first byte of the record.
@@ -176,7 +177,8 @@ pub trait ScanSink: Send {
     /// [incomplete](Rejection::incomplete) is about to be reported again.
     fn resume_source(&mut self, source: u32);
 
-    /// Reports the bytes read so far, and the bytes to read, for progress bars.
+    /// Reports how much of the scan is done, and how much it is in all, for progress bars: bytes of logs, or numbers of
+    /// files.
     fn report_progress(&mut self, done: u64, total: u64);
 
     /// Returns true if a watcher has the store scanned again at its [due time](crate::store::Store::due_time). The scan

@@ -19,8 +19,8 @@ impl Tree {
 }
 
 impl Acknowledgements<'_> {
-    /// Returns true if a message asks me for an acknowledgement. An acknowledgement given through this tree may
-    /// be given again under the known name, and changes nothing.
+    /// Returns true if a message asks me for an acknowledgement. The result stays true after this tree gave the
+    /// acknowledgement, so that a program may write to `.ack` again, without effect.
     pub fn is_asked_for(self, ix: MsgIx) -> Result<bool, Error> {
         if self.is_given(ix) {
             return Ok(true);
@@ -74,7 +74,7 @@ impl Acknowledgements<'_> {
         let marks = store.facets().marks.ok_or(Error::NotFound)?;
         store.require_folder()?;
         match marks.acknowledge_message(&entry.location()) {
-            // It may only have moved since the last scan.
+            // The message may only have moved since the last scan.
             Err(StoreError::Moved) => {
                 self.0.texts.rescan_store(number, true);
                 marks.acknowledge_message(&at()?.location())?;

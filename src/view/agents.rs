@@ -39,7 +39,7 @@ pub struct AgentStatus {
     pub mounted: bool,
 }
 
-/// The first line of the file: the words of a line.
+/// The first line of the file, which names the words of the other lines.
 const HEADING: &str = "# name stores last-wrote unread key pinned mounted (-: not known)\n";
 
 /// All agents at one moment.

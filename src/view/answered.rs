@@ -11,7 +11,7 @@ use crate::index::{IndexEntry, IndexTables, MsgIx};
 use crate::model::{SignatureState, Timestamp, plain_id};
 use crate::store::{AnswerScheme, NextAnswerRule, Store};
 
-/// A thread is short if it has at most this part of the messages that are to be looked through instead.
+/// A thread is searched as a whole if the messages that would be searched instead are at least this many times as many.
 const SHORT: usize = 16;
 
 /// A message that answers one of mine.
@@ -78,7 +78,7 @@ impl Question {
         if !entry.is_from_me() {
             return Err(Error::NotFound);
         }
-        // One record to several recipients has more ids than that of the index.
+        // A record to several recipients has more ids than the one in the index.
         if to.len() > 1 {
             ids.extend(tree.texts.further_ids(ix)?.iter().cloned());
         }
@@ -96,7 +96,8 @@ impl Question {
         tree.index.store_of(&entry).as_ref()
     }
 
-    /// Returns the recipients of whom none of these answers is. I count only if nobody else is a recipient.
+    /// Returns the recipients who wrote none of these answers. My own addresses count only if nobody else is a
+    /// recipient.
     pub(super) fn list_missing(&self, tree: &Tree, answers: &[Answer]) -> Vec<String> {
         let mine = self.store_in(tree).properties();
         let is_me = |to: &String| mine.my_addresses().any(|me| is_same_address(to, me));
@@ -143,7 +144,7 @@ fn find_named_answers(tables: &IndexTables, question: &Question) -> BTreeSet<Msg
     for id in &question.ids {
         for ix in tables.messages.messages_answering(store, id) {
             if tables.messages.find_original(ix) == Some(question.ix) {
-                // Another record of the question itself: its recipient names that one.
+                // This is another record of the question itself. Its recipient names the id of that record.
                 let copy = tables.messages.id(tables.messages.entry(ix));
                 found.extend(tables.messages.messages_answering(store, &copy));
             } else {
@@ -154,11 +155,11 @@ fn find_named_answers(tables: &IndexTables, question: &Question) -> BTreeSet<Msg
     found
 }
 
-/// The messages of a thread behind a question, until each of its recipients was asked again.
+/// The messages of a thread after a question, until each of its recipients was asked again.
 struct LaterMessages {
-    /// Those of the recipients that name no id, in order.
+    /// The messages of the recipients that name no answered id, in listing order.
     candidates: Vec<MsgIx>,
-    /// For each recipient, my later questions and their times, in order.
+    /// For each recipient, my later questions and their times, in listing order.
     asked_again: Vec<Vec<(MsgIx, Timestamp)>>,
 }
 
@@ -197,9 +198,9 @@ fn find_next_answers(
     candidates.into_iter().filter(is_answer).collect()
 }
 
-/// Finds the candidates that my messages answer, each under the message of mine. Neither it nor an earlier one is an
-/// answer to that message. A candidate that tells only its second stands before a message of mine that it answers, and
-/// before one that answers it. So each of my messages behind such a candidate is read.
+/// Maps each of my messages to the candidate that it answers. Neither that candidate nor an earlier one is an answer to
+/// that message. The order cannot tell which of two messages in one second came first if a candidate's time is a whole
+/// second, so the record of my message is read then.
 fn find_answered_candidates(
     tree: &Tree,
     store: &dyn Store,
@@ -228,8 +229,8 @@ fn find_answered_candidates(
     asked.into_iter().filter(is_doubtful).filter_map(find_answered).collect()
 }
 
-/// Finds the messages of the thread behind a question. A long thread is not looked through: only what I wrote and got
-/// since then.
+/// Finds the messages of the thread after a question. In a long thread only my messages and those to me since then are
+/// searched.
 fn find_later_messages(tables: &IndexTables, question: &Question) -> LaterMessages {
     // A message that tells only the second of its time may stand before a question of the same second.
     let begin = Timestamp::from_secs(question.time.secs());
@@ -259,7 +260,8 @@ fn find_later_messages(tables: &IndexTables, question: &Question) -> LaterMessag
     LaterMessages { candidates, asked_again }
 }
 
-/// Returns my later questions to each recipient of a question, and the one after which each was asked again.
+/// Returns my later questions to each recipient of a question, and the first one by which every recipient had been
+/// asked again; `None` if some never were.
 fn find_later_questions(
     tables: &IndexTables,
     question: &Question,
@@ -316,7 +318,7 @@ fn is_accepted(
         && is_trusted()
 }
 
-/// Returns true if an address is among others of its store.
+/// Returns true if a list of addresses of one store has an address.
 fn is_among(addresses: &[String], address: &str) -> bool {
     addresses.iter().any(|one| is_same_address(one, address))
 }

@@ -9,18 +9,19 @@ use crate::model::Timestamp;
 /// The time for which a cache may trust a name and its attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CachePolicy {
-    /// Both hold until they are invalidated: messages do not change.
+    /// The name and the attributes are trusted until they are invalidated: messages do not change.
     Immutable,
-    /// A folder holds until it is invalidated, and only for a short time. For a file only the name is so
-    /// limited.
+    /// For a folder, both are trusted for a short time at most, or until they are invalidated. For a file, only the
+    /// name has this limit.
     Folder,
-    /// The name is never trusted; its target holds until it is invalidated.
+    /// The name is never trusted; the attributes of its target are trusted until they are invalidated.
     Moving,
-    /// The name is never trusted; its target holds for a moment. So each lookup of the path asks once.
+    /// The name is never trusted; the attributes of its target are trusted for a moment. So each lookup of a path asks
+    /// msgfs once.
     PerLookup,
-    /// Both hold for a moment.
+    /// Both are trusted for a moment.
     Brief,
-    /// Neither is trusted.
+    /// Neither is trusted at all.
     Volatile,
 }
 

@@ -15,7 +15,7 @@ use crate::model::locks::Mutex;
 use crate::model::{Timestamp, sanitize_line};
 use crate::outbox::IDEMPOTENCY_WINDOW_MS;
 
-/// The longest time between two looks at what links say of a question.
+/// Longest time between two checks whether a link has refused the question.
 const ROUND: Duration = Duration::from_secs(10);
 
 /// Opens a `.answer`.
@@ -49,7 +49,7 @@ pub(super) fn claim_answer(
     let answers = question.list_answers(tree)?;
     for Answer { ix, .. } in &answers {
         let is_free = is_unread(tree, *ix) && wait.try_claim(tree, *ix, true);
-        // It may have been read while it was claimed.
+        // The answer may have been read while it was claimed.
         if is_free && !is_unread(tree, *ix) {
             wait.return_claim(tree, (*ix, false));
         } else if is_free && let Some(bytes) = render_claimed(tree, *ix)? {
@@ -83,7 +83,7 @@ fn render_claimed(tree: &Tree, ix: MsgIx) -> Result<Option<Arc<[u8]>>, Error> {
     }
 }
 
-/// A question of `msgfs ask`, which may be several messages: one a store.
+/// A question of `msgfs ask`. It may be several messages: one for each store.
 #[derive(Clone, Copy, Debug)]
 pub struct AskQuery<'a> {
     /// The idempotency key of the messages.
@@ -112,8 +112,8 @@ impl AskProgress {
     }
 }
 
-/// Writes the next answer to a question to `out`, and marks it read once it is written. Waits for it as long as somebody
-/// is left who could answer.
+/// Writes the next answer to a question to `out`, and marks it read once it is written. Waits for it as long as
+/// somebody is left who could answer.
 ///
 /// # Errors
 /// If answers cannot be known, or the answer cannot be written. It is then not marked.
@@ -128,7 +128,7 @@ pub fn copy_next_answer(
         let unprinted = list_unprinted(tree, query)?;
         let has_answer = !unprinted.is_empty();
         for answer in unprinted {
-            // One that somebody else has read is printed too.
+            // An answer that somebody else has read is printed, too.
             if tree.views.wait.try_claim(tree, answer.ix, false)
                 && let Some(bytes) = render_claimed(tree, answer.ix)?
             {
@@ -154,8 +154,8 @@ pub fn copy_next_answer(
     Ok(progress)
 }
 
-/// Waits until there is an answer that was not printed, or nobody is left who could answer. Returns false if neither comes
-/// in time.
+/// Waits until there is an answer that was not printed, or nobody is left who could answer. Returns false if neither
+/// comes in time.
 ///
 /// # Errors
 /// If answers cannot be known.
@@ -186,7 +186,7 @@ fn find_questions(tree: &Tree, key: &str) -> Result<Vec<Question>, Error> {
         messages.find_by_idempotency_key(key).iter().copied().filter(is_asked).collect()
     };
     let found = asked.into_iter().map(|ix| find_answerable(tree, ix));
-    // One that has just gone is none.
+    // A question that has just gone is left out.
     found.filter(|found| !matches!(found, Err(Error::NotFound))).collect()
 }
 

@@ -27,7 +27,7 @@ pub(super) fn is_opener(opener: u32, by: u32) -> bool {
 }
 
 impl DraftWriters {
-    /// Makes the record of a draft that a process opens; 0 if it is unknown.
+    /// Makes the record of a draft that a process opens; `opener` is 0 if the process is unknown.
     pub(super) fn new(opener: u32) -> Self {
         Self { opener, last: Mutex::default() }
     }
@@ -40,7 +40,7 @@ impl DraftWriters {
     /// Notes that a thread writes.
     pub(super) fn note_write(&self, thread: u32) {
         let mut last = self.last.lock();
-        // Nearly always it is the opener, or the previous writer, and nothing has to be looked up.
+        // Nearly always the thread is that of the opener, or the previous writer, and nothing has to be looked up.
         if thread == 0 || thread == last.thread {
             return;
         }

@@ -115,9 +115,9 @@ impl OpenFile {
         }
     }
 
-    /// Returns the message to mark when the handle is closed, if its last byte was read. It counts if the
-    /// opener closes the handle, or, with `by` none, the last process. The message is returned only once, so a
-    /// later *unread* mark by another program stays while the handle is open.
+    /// Returns the message to mark when the handle is closed, if its last byte was read. The read counts if the opener
+    /// closes the handle; if `by` is `None`, the last process closes it, and the read counts always. The message is
+    /// returned only once, so a later *unread* mark by another program stays while the handle is open.
     fn claim_read_mark(&self, by: Option<u32>) -> Option<MsgIx> {
         match self {
             Self::Bytes(answer) => answer.mark.as_ref()?.claim_message(by),
@@ -159,7 +159,7 @@ impl OpenFile {
 impl FileContent {
     fn read(&self, offset: u64, size: usize) -> Vec<u8> {
         let len = self.bytes.len() as u64;
-        // A read behind the end gives no byte.
+        // A read that begins at the end or after it gets no byte, so it does not count.
         if let Some(mark) = &self.mark
             && offset < len
             && offset.saturating_add(size as u64) >= len
@@ -171,6 +171,7 @@ impl FileContent {
 }
 
 impl ReadToEndMark {
+    /// Makes the mark of a message that a process opened.
     pub(super) fn new(message: MsgIx, opener: u32) -> Self {
         Self { message, opener, reached_end: false.into(), is_claimed: false.into() }
     }
@@ -185,12 +186,12 @@ impl ReadToEndMark {
         self.reached_end.load(Ordering::Relaxed)
     }
 
-    /// Forgets that the end was read: since the open the opener became a program that only looks.
+    /// Forgets that the end was read, because the opener has become a program that only looks.
     fn forget_end(&self) {
         self.reached_end.store(false, Ordering::Relaxed);
     }
 
-    /// Returns the message, and true if it was read to its end.
+    /// Returns the message, and true if its mark was claimed: its opener read it to the end and closed it.
     pub(super) fn outcome(&self) -> (MsgIx, bool) {
         (self.message, self.is_claimed.load(Ordering::Relaxed))
     }

@@ -19,7 +19,7 @@ pub enum MessageFolder {
     Maildir = 4,
 }
 
-/// The places in the folders of this module.
+/// The kinds of folders that a message has files in, except those of `.maildir/`.
 pub(super) const PLACES: [MessageFolder; 4] =
     [MessageFolder::Inbox, MessageFolder::Archive, MessageFolder::Sent, MessageFolder::Thread];
 
@@ -58,8 +58,8 @@ impl FolderScope {
         }
     }
 
-    /// Returns true if the folder shows a message, or has shown it. `all` is true if the messages between others
-    /// are shown.
+    /// Returns true if the folder shows a message, or has shown it. `all` is true if messages between other agents are
+    /// shown.
     pub fn contains(self, tables: &IndexTables, entry: &IndexEntry, all: bool) -> bool {
         let copy = || {
             tables

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::model::locks::Mutex;
 use lru::LruCache;
 
-/// Values of a cache that nothing else is said of.
+/// The default capacity of a cache.
 const VALUES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(31);
 
 /// A cached value with the generation of the index that it was made from.
@@ -19,7 +19,7 @@ struct CachedValue<V> {
     value: V,
 }
 
-/// The values that were used last.
+/// A cache of the values used last, each valid for one generation of the index.
 #[derive(Debug)]
 pub(super) struct GenerationCache<K: Hash + Eq, V> {
     values: Mutex<LruCache<K, CachedValue<V>>>,
@@ -50,7 +50,8 @@ impl<K: Hash + Eq, V: Clone> GenerationCache<K, V> {
         value
     }
 
-    /// Does the same with a function that may fail. Nothing is locked while it runs.
+    /// Returns the value of a key as [`GenerationCache::get`] does, with a function that may fail. Nothing is locked
+    /// while the function runs.
     pub fn try_get<E>(
         &self,
         key: K,

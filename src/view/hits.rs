@@ -68,7 +68,7 @@ pub(super) struct ReadHit {
     pub body: String,
 }
 
-/// Reads messages, each with its matching line cut to so many characters. Those that cannot be read are left out.
+/// Reads messages, each with its matching line cut to `most` characters. Messages that cannot be read are left out.
 pub(super) fn describe_hits(
     tree: &Tree,
     finder: &MatchFinder,
@@ -143,7 +143,7 @@ fn first_line(body: &str) -> &str {
     body.lines().find(|line| !line.trim().is_empty()).unwrap_or_default()
 }
 
-/// Returns the line around a place in a text, cut to so many characters, and the place in it.
+/// Returns the line around a place in a text, cut to `most` characters, and the place in that line.
 fn cut_around(text: &str, place: Range<usize>, most: usize) -> (String, Option<(usize, usize)>) {
     let (before, after) = (text.get(..place.start), text.get(place.end..));
     let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
@@ -179,7 +179,7 @@ fn cut_around(text: &str, place: Range<usize>, most: usize) -> (String, Option<(
     (sanitize_line(&line.replace('\t', " ")).into_owned(), Some((from, to)))
 }
 
-/// Returns the text of `hits.txt` with these hits of so many.
+/// Returns the text of `hits.txt` for these hits; `total` is the number of all hits.
 pub fn format_hits<'a>(total: usize, hits: impl Iterator<Item = &'a SearchHit>) -> String {
     let lines: String = hits.map(|hit| format_hit(hit) + "\n").collect();
     match total {
@@ -210,6 +210,7 @@ fn format_hit(hit: &SearchHit) -> String {
     [id, &from, day, &about, &line].map(String::as_str).join("\t")
 }
 
+/// Returns a report as one line of JSON.
 pub(super) fn format_report(report: &SearchReport) -> String {
     match serde_json::to_string(report) {
         Ok(text) => text + "\n",

@@ -19,7 +19,7 @@ use super::{Attr, Error, Tree};
 use crate::index::{IndexEntry, IndexTables, MsgIx, ThreadIx};
 use crate::model::locks::Mutex;
 
-/// Number of the first messages of a listing whose sizes say if it is expensive to list with sizes.
+/// Number of messages at the beginning of a listing that [`Tree::has_all_sizes`] examines.
 const LOOKED_AT: usize = 64;
 
 /// One entry of a [`Listing`]. It is small, because a listing may have many.
@@ -29,7 +29,7 @@ pub(super) enum ListingEntry {
     Named(u32),
     /// A message, and the form of its name.
     Message(MsgIx, NameForm),
-    /// The same in a folder of `.maildir/`.
+    /// A message in a folder of `.maildir/`, and the form of its name.
     Mail(MaildirFolder, MsgIx, NameForm),
     /// The attachment folder of a message, named like it.
     Parts(MsgIx, NameForm),
@@ -37,7 +37,7 @@ pub(super) enum ListingEntry {
     Warning(MsgIx, NameForm),
     Thread(ThreadIx),
     Transcript(ThreadIx),
-    /// A message that a search found, as it is at this place.
+    /// A message that a search found, as the file that it is in this folder.
     Found(MessageFolder, MsgIx, NameForm),
 }
 
@@ -57,19 +57,22 @@ impl Listing {
         self.entries.len()
     }
 
-    /// Returns true if there are none.
+    /// Returns true if there are no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
+    /// Makes a listing without entries.
     pub(super) fn empty(place: MessageFolder) -> Self {
         Self::from_entries(place, Vec::new())
     }
 
+    /// Makes a listing of these entries, none of which has a name of its own.
     fn from_entries(place: MessageFolder, items: Vec<ListingEntry>) -> Self {
         Self { folder: place, entries: items, named: Vec::new(), stats: Vec::new() }
     }
 
+    /// Adds entries with names of their own at the end.
     pub(super) fn add_entries(&mut self, items: impl IntoIterator<Item = (String, Node)>) {
         for item in items {
             self.entries.push(ListingEntry::Named(self.named.len() as u32));
@@ -77,6 +80,7 @@ impl Listing {
         }
     }
 
+    /// Makes a listing of entries with names of their own.
     pub(super) fn from_named(items: impl IntoIterator<Item = (String, Node)>) -> Self {
         let mut listing = Self::empty(MessageFolder::Inbox);
         listing.add_entries(items);
@@ -130,6 +134,7 @@ impl Listing {
         listing
     }
 
+    /// Makes a listing of a folder of `.maildir/`.
     pub(super) fn from_maildir(items: impl Iterator<Item = ListingEntry>) -> Self {
         Self::from_entries(MessageFolder::Maildir, items.collect())
     }
@@ -213,7 +218,7 @@ impl Listing {
         })
     }
 
-    /// Returns the attributes of an entry. If the listing has them, they are those of that moment.
+    /// Returns the attributes of an entry. If the listing has them, they are those of the moment at which it was taken.
     ///
     /// # Errors
     /// Those of [`Tree::stat_node`].
@@ -231,7 +236,7 @@ impl Listing {
     }
 }
 
-/// The listings taken last, each with its generation of the index. A program that lists a folder again gets it
+/// The listings taken last, each with its generation of the index. A program that lists a folder again gets its listing
 /// at once.
 #[derive(Debug)]
 pub(super) struct ListingCache(Mutex<CachedListings>);
@@ -254,6 +259,7 @@ impl ListingCache {
     /// Cost of a listing in addition to its entries.
     const EACH: usize = 32;
 
+    /// Returns the cached listing of a folder, if it was taken at this generation of the index.
     pub fn get(&self, folder: &Node, generation: u64) -> Option<Arc<Listing>> {
         let mut cached = self.0.lock();
         let (made, listing) = cached.by_folder.get(folder)?;
@@ -276,7 +282,8 @@ impl ListingCache {
 }
 
 impl Tree {
-    /// Returns true if the sizes of the first messages of a listing are known.
+    /// Returns true if the sizes of the first messages of a listing are known. Then it is cheap to list the folder with
+    /// sizes.
     pub fn has_all_sizes(&self, listing: &Listing) -> bool {
         let tables = self.index.read();
         let unknown = |e: &IndexEntry| e.is_live() && e.size().is_none();

@@ -157,14 +157,14 @@ impl Default for MaildirView {
 /// Time of the Maildir's last change, as its readers know it. Every change of the index changes it.
 #[derive(Debug)]
 struct MaildirChangeTime {
-    /// The generation of the index then; `None` before the first question.
+    /// The generation of the index at that change; `None` until `change_time` is called first.
     generation: Option<u64>,
     at: Timestamp,
 }
 
 impl MaildirView {
-    /// Returns the time of the Maildir's last change, or a moment later. It is asked after every change.
-    /// Programs look again if the time differs, and some only if it is later.
+    /// Returns the time of the Maildir's last change, or a moment later. It must be called after every change. Mail
+    /// programs list again if the time differs, and some only if it is later.
     pub fn change_time(&self, tree: &Tree) -> Timestamp {
         let generation = Some(tree.generation());
         let mut changed = self.change.lock();
@@ -211,11 +211,11 @@ impl View for MaildirView {
 
     fn stat(&self, tree: &Tree, key: &MaildirKey) -> Result<NodeAttributes, Error> {
         let (time, caching) = match key {
-            // A person who changed one of them looks at the other.
+            // A rename in one of them changes the other, too, so their attributes are not cached.
             MaildirKey::Folder(MaildirFolder::New | MaildirFolder::Cur) => {
                 (self.change_time(tree), CachePolicy::Volatile)
             }
-            // Their entries never change.
+            // The entries of `tmp/` and of the top never change.
             MaildirKey::Folder(MaildirFolder::Tmp) => (README_TIME, CachePolicy::Volatile),
             MaildirKey::Top => (README_TIME, CachePolicy::Folder),
             MaildirKey::Message(ix) => {

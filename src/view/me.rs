@@ -255,7 +255,7 @@ impl MeView {
         }
         tree.writable_outbox()?;
         if !names::is_private(&key.2) {
-            // Every program gets an error of open; few check that of close.
+            // Every program notices an error of `open`; few check for one of `close`.
             book.check_name(key.1, &key.2).inspect_err(|e| log_refused_text(tree, &key, e))?;
         }
         Ok(OpenFile::Text(self.open_texts.open(key, book, access)?))
@@ -278,6 +278,7 @@ impl MeView {
         cut.and(saved)
     }
 
+    /// Releases an open text; the last handle saves it.
     pub fn release_text(&self, tree: &Tree, file: &TextHandle) -> Result<(), Error> {
         let saved = self.open_texts.release(file, notebook(tree, file.key().0)?);
         Ok(saved.inspect_err(|e| log_refused_text(tree, &file.key(), e))?)

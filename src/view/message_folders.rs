@@ -27,8 +27,7 @@ impl FolderScope {
             }
             Self::ArchiveDay(day) => list_day(tree, self.message_folder(), day, &nothing),
             Self::SentDay(day) => {
-                // Pending messages are read first, because one that its store gets meanwhile is in the index
-                // afterwards.
+                // Pending messages are read first, so one that reaches its store meanwhile is found in the index.
                 let held = tree.pending.list_of_day(day);
                 let noted = find_warned(tree, day);
                 let listed = list_day(tree, self.message_folder(), day, &noted).ok();
@@ -111,7 +110,7 @@ pub(super) fn list_days(tree: &Tree, place: MessageFolder) -> Vec<Day> {
     })
 }
 
-/// Returns the messages of a day in `archive/` or `sent/`. There is a note beside the `noted` ones.
+/// Returns the messages of a day in `archive/` or `sent/`. A `.warning` is listed beside each of the `noted` messages.
 fn list_day(
     tree: &Tree,
     place: MessageFolder,
@@ -132,8 +131,8 @@ fn list_day(
     })
 }
 
-/// Returns messages of a day that are in the index and wait for a recipient or a link, or are answers with a warning. A
-/// record with a warning counts for the record that is shown.
+/// Returns the messages that are listed with a `.warning`: those of any day that wait for a recipient, and those of
+/// this day that wait for a link or are replies with a warning. The shown record stands for each record with a warning.
 fn find_warned(tree: &Tree, day: Day) -> HashSet<MsgIx> {
     let mut warned: HashSet<MsgIx> =
         tree.pending.list_undelivered().into_iter().map(|(ix, _)| ix).collect();

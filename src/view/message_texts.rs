@@ -39,6 +39,7 @@ pub(super) struct MessageTexts {
 }
 
 impl MessageTexts {
+    /// Makes an empty cache for the messages of an index.
     pub fn new(index: Arc<Index>) -> Self {
         let further_ids = Mutex::new(LruCache::new(FURTHER_IDS));
         Self { index, cache: Mutex::default(), further_ids }
@@ -63,7 +64,7 @@ impl MessageTexts {
         Ok(ids)
     }
 
-    /// Returns true if the text of a message is cached, as it is now or as it was.
+    /// Returns true if the text of a message is cached, in its present form or in an earlier one.
     pub fn is_cached(&self, ix: MsgIx) -> bool {
         self.cache.lock().get(ix).is_some()
     }
@@ -129,8 +130,8 @@ impl MessageTexts {
     pub fn read_record(&self, ix: MsgIx, entry: &IndexEntry) -> Result<Record, Error> {
         let store = self.index.store_of(entry);
         let record = match store.read_record(&entry.location()) {
-            // The message may only have moved since the last scan: a rename claims what was read, a copy of a
-            // log is merged into the log, and what I wrote is kept when a log loses it.
+            // The message may only have moved since the last scan: another program renamed its file when it read it, or
+            // merged a copy of a log into the log, or the store restored a line of mine that the log had lost.
             Err(StoreError::Moved) => {
                 if let Some(path) = store.source_path(entry.location().source) {
                     store.note_change(&store.dir().join(path));
@@ -198,7 +199,7 @@ impl MessageTexts {
     /// Renders messages of unknown size. The read of a message reports its error.
     pub fn render_unsized(&self, messages: impl Iterator<Item = MsgIx>) {
         let messages: Vec<MsgIx> = messages.collect();
-        // The batches are not of one generation: a change in between would make the rest of the work useless.
+        // Each batch reads the index again: after a change the sizes of one generation would be useless.
         let unknown = |entry: &IndexEntry| entry.size().is_none();
         messages.chunks(TOGETHER).for_each(|some| self.render_batch(some, unknown));
     }

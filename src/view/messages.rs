@@ -1,7 +1,7 @@
 //! `inbox/`, `archive/`, `sent/` and `threads/`: the folders of messages, and the folders above them.
 //!
-//! `message_folders` has the entries of a folder of messages, `sidecars` the messages and the files beside them, `answers`
-//! the drafts among them, and `pending_sent` the messages of `sent/` that their stores do not have yet.
+//! `message_folders` has the entries of a folder of messages, `sidecars` the messages and the files beside them,
+//! `replies` the drafts beside them, and `pending_sent` the messages of `sent/` that their stores do not have yet.
 
 use super::awaited_answers::open_answer;
 use super::file::{OpenFile, OpenRequest};
@@ -204,8 +204,7 @@ impl View for MessagesView {
                 Ok(of_days(list_days(tree, MessageFolder::Archive), FolderScope::ArchiveDay))
             }
             MessagesKey::Sent => {
-                // Pending messages are read first, because one that its store gets meanwhile is in the index
-                // afterwards.
+                // Pending messages are read first, so one that reaches its store meanwhile is found in the index.
                 let pending = tree.pending.days();
                 let days = list_days(tree, MessageFolder::Sent);
                 let more = pending.into_iter().filter(|day| !days.contains(day)).collect();
@@ -291,7 +290,7 @@ impl View for MessagesView {
         name: &str,
     ) -> Result<Option<Node>, Error> {
         let MessagesKey::Folder(scope) = folder else { return Ok(None) };
-        // A program that removed the answer makes it again.
+        // A program that removed the reply makes it again.
         if let Some(answer) = find_reply(tree, *scope, name)? {
             return Ok(Some(answer));
         }
@@ -328,8 +327,8 @@ impl View for MessagesView {
         }
     }
 
-    /// Marks a message of `inbox/` as read, or throws a draft or the note about one away. An answer beside a message is
-    /// empty and stays.
+    /// Marks a message of `inbox/` as read, or throws a draft or the note about one away. A `.reply` beside a message
+    /// is always empty, and stays.
     fn remove(&self, tree: &Tree, folder: &MessagesKey, name: &str) -> Result<bool, Error> {
         let MessagesKey::Folder(scope) = folder else { return Ok(false) };
         let outbox = tree.writable_outbox()?;

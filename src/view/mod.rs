@@ -2,8 +2,8 @@
 //! mount.
 //!
 //! - `table`: the trait of a view, and the table of the views. `root`, `messages` (`inbox/`, `archive/`, `sent/` and
-//!   `threads/`), `readme`, `status`, `agents`, `wait` (`.wait`, `.next` and `.watch`), `maildir`, `me`, `outbox`, `raw`,
-//!   `rejected`, `search`, `sent` (`sent.txt`), `transcript`: a view each.
+//!   `threads/`), `readme`, `status`, `agents`, `wait` (`.wait`, `.next` and `.watch`), `maildir`, `me`, `outbox`,
+//!   `raw`, `rejected`, `search`, `sent` (`sent.txt`), `transcript`: a view each.
 //! - [`node`]: what a node is, and inode numbers. `listing`: the entries of a folder.
 //! - [`attr`](Attr), [`file`](OpenFile): `stat`, open, read, and the marks that reading makes.
 //! - The tree owns a struct for each of these: `unique_names`, names of messages, and `threads`, of folders of
@@ -12,12 +12,14 @@
 //!   wait. `recent_reads`: the messages that were read last.
 //! - Of messages: `folder_scope`, `message_folders`: the folders that show them. `sidecars`: the files of a message.
 //!   `replies`: the drafts beside messages. `acknowledgements`: `.ack`. `answered`: the messages that answer mine;
-//!   `awaited_answers`: reads that wait for one. `unread_mail`: what a bell counts. `text_buffers`: the open texts of
-//!   `me`.
+//!   `awaited_answers`: reads that wait for one. `unread_mail`: unread messages as a bell counts them. `text_buffers`:
+//!   the open texts of `me`.
 //! - `hits`: the hits of a search, as lines and as data. `pending_hits`: hits that their stores do not have yet.
 //! - `receipts`: the way of my messages to their recipients, as stores and links prove it.
-//! - `write`: writes, renames and removals. `draft_writers`: the processes that write a draft. `path`: the same tree by path, for the command line.
-//! - `render_cache`, `generation_cache`: caches of computed values. `invalidation`: what the kernel must forget. [`reader`]: the program that reads.
+//! - `write`: writes, renames and removals. `draft_writers`: the processes that write a draft. `path`: the same tree by
+//!   path, for the command line.
+//! - `render_cache`, `generation_cache`: caches of computed values. `invalidation`: what the kernel must forget.
+//!   [`reader`]: the program that reads.
 //! - `error`: every refusal, and its errno.
 
 mod acknowledgements;
@@ -153,7 +155,7 @@ pub struct TreeSettings {
     pub warnings: Arc<RwLock<Vec<String>>>,
     /// The file with the messages that were read last.
     pub recent_reads_file: PathBuf,
-    /// The log with the warnings about answers of mine.
+    /// The log with the warnings about replies of mine.
     pub reply_warnings_file: PathBuf,
     /// The health of each link.
     pub link_boards: HealthBoards,
@@ -169,7 +171,8 @@ pub struct TreeSettings {
     pub search: Option<SearchSettings>,
 }
 
-/// A function that returns the addresses, in the store with a folder, of other identities that have a mount now.
+/// A function that gets the folder of a store, and returns the addresses in that store of other identities that have a
+/// mount now.
 pub type FindMounted = dyn Fn(&Path) -> Vec<String> + Send + Sync;
 
 /// A [`FindMounted`] that settings share.
@@ -248,7 +251,7 @@ impl Tree {
             inbox_listers: Mutex::new(InboxListers::default()),
             acknowledged: Mutex::default(),
         };
-        // The Maildir has changed last when the tree was made.
+        // The first call sets the Maildir's time of change to the time at which the tree is made.
         tree.views.maildir.change_time(&tree);
         tree
     }
@@ -289,7 +292,8 @@ impl Tree {
         on_view!(self, node, may_take_long(name))
     }
 
-    /// Does the long work of a request on a node, or on a name in it. `is_over` returns true if nobody waits any longer.
+    /// Does the long work of a request on a node, or on a name in it. `is_over` returns true if nobody waits any
+    /// longer.
     ///
     /// # Errors
     /// `EINTR` if nobody waits any longer, or why the work cannot be done.

@@ -13,7 +13,7 @@ pub(super) const STAMP: usize = 20;
 const MAX_FROM: usize = 64;
 /// Longest name of a thread folder, in bytes; a longer one is cut.
 const MAX_THREAD: usize = 200;
-/// Length to which it is cut before `~` and the hash.
+/// Length to which a longer name is cut before `~` and the hash.
 const CUT_THREAD: usize = 135;
 
 /// Returns a text as a part of a path: `%2F` stands for `/`, and `%25` for `%`.
@@ -21,7 +21,7 @@ pub fn encode_slashes(text: &str) -> String {
     text.replace('%', "%25").replace('/', "%2F")
 }
 
-/// Returns the text for which such a part of a path stands. A person may also have typed `%2f`.
+/// Returns the text that [`encode_slashes`] encoded. A person may also have typed `%2f`.
 pub fn decode_slashes(name: &str) -> String {
     name.replace("%2F", "/").replace("%2f", "/").replace("%25", "%")
 }
@@ -98,7 +98,7 @@ pub(super) fn message_digest(tables: &IndexTables, entry: &IndexEntry) -> String
     short_hash(&tables.messages.key_parts(entry).join("\0"), HASH_DIGITS)
 }
 
-/// Digits of the key of a message for one recipient: as good as unique.
+/// Number of hex digits of a bell key: enough that no two keys are equal.
 const KEY_DIGITS: usize = 16;
 
 /// Returns the key under which a bell notes a message for one recipient. The sender and the recipient compute the same,
@@ -133,7 +133,7 @@ pub(super) fn short_key_of_id(id: &str) -> Option<u32> {
     u32::from_str_radix(&short_id(id), 16).ok()
 }
 
-/// Returns the key of a short name: it is the id part of names itself, or stands for the whole id.
+/// Returns the key of a short name, which is the id part of message names or a whole id, escaped.
 pub(super) fn short_key_of_name(name: &str) -> Option<u32> {
     match Some(name).filter(|name| name.len() == 8 && is_lower_hex(name)) {
         Some(start) => u32::from_str_radix(start, 16).ok(),
@@ -150,7 +150,7 @@ pub(super) fn is_name_of_id(name: &str, id: &str) -> bool {
     name == short_id(id) || name == escape_id(id)
 }
 
-/// Returns the folder name of a thread id; also any other text as one word.
+/// Returns the folder name of a thread id. It also turns any other text into one word.
 pub(super) fn thread_name(id: &str) -> String {
     cut_to_length(escape_id(id), id)
 }

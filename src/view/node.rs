@@ -55,13 +55,13 @@ pub enum NodeProperty {
 /// The use that the kernel may make of the pages of an open file that it read before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PagePolicy {
-    /// It may keep those since the open.
+    /// The kernel may keep the pages that were read since the open.
     Drop,
-    /// It may keep those from before the open, too.
+    /// The kernel may also keep the pages from before the open.
     Keep,
-    /// It may keep none: every read has to reach msgfs.
+    /// The kernel may keep no page: every read has to reach msgfs.
     Bypass,
-    /// It may keep none, and the file has no seek.
+    /// The kernel may keep no page, and programs cannot seek in the file.
     Stream,
 }
 
@@ -114,7 +114,7 @@ pub(super) enum InodeTag {
     /// Folders whose path is in the table. The kernel gives up an inode that changes from a folder to a file,
     /// so the two never share a number.
     PathDir = 7,
-    /// Messages. The place of the folder is added to this tag and to the others of files beside a message.
+    /// Messages. The number of the `MessageFolder` is added to this tag and to those of the files beside a message.
     Message = 16,
     /// Messages in the folders of `.maildir/`.
     MaildirMessage = 20,
@@ -131,6 +131,7 @@ const LOW: u64 = (1 << TAG_SHIFT) - 1;
 /// Offset that makes the numbers of days positive.
 const DAY_BIAS: i64 = 1 << 40;
 
+/// Returns the inode number with this tag and the lower 56 bits of a number.
 pub(super) fn make_inode(tag: InodeTag, low: u64) -> Ino {
     join_inode(tag as u64, low)
 }
@@ -140,6 +141,7 @@ pub(super) fn join_inode(tag: u64, low: u64) -> Ino {
     tag << TAG_SHIFT | low & LOW
 }
 
+/// Returns the inode number of a day with this tag.
 pub(super) fn day_inode(tag: InodeTag, day: Day) -> Ino {
     make_inode(tag, (day.number() + DAY_BIAS) as u64)
 }
@@ -170,7 +172,7 @@ impl PathNodes {
     /// Folders that are known at one moment.
     pub const FOLDERS: usize = 1 << 18;
 
-    /// Returns the files or the folders, and their largest number.
+    /// Returns the table of the files or that of the folders, and the largest number of nodes in it.
     fn of_kind(&mut self, is_dir: bool) -> (&mut LruCache<Ino, Node>, usize) {
         if is_dir { (&mut self.folders, Self::FOLDERS) } else { (&mut self.files, Self::FILES) }
     }

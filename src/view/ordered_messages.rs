@@ -6,7 +6,7 @@ use super::generation_cache::GenerationCache;
 use crate::index::{IndexEntry, IndexTables, MsgIx, ThreadIx};
 use crate::model::{Scope, Timestamp};
 
-/// The lists that were used last.
+/// A cache of the message lists used last.
 #[derive(Debug)]
 pub(super) struct OrderedMessages {
     scope: Scope,
@@ -16,6 +16,7 @@ pub(super) struct OrderedMessages {
 }
 
 impl OrderedMessages {
+    /// Makes an empty cache.
     pub fn new(scope: Scope) -> Self {
         Self {
             scope,
@@ -25,7 +26,7 @@ impl OrderedMessages {
         }
     }
 
-    /// Returns true if the messages between others are shown.
+    /// Returns true if messages between other agents are shown.
     pub fn is_scope_all(&self) -> bool {
         self.scope == Scope::All
     }
@@ -49,7 +50,7 @@ impl OrderedMessages {
         })
     }
 
-    /// Returns the time of the newest message of all threads that are shown. It may be between others.
+    /// Returns the time of the newest message of all threads that are shown, also between other agents.
     pub fn newest_time(&self, tables: &IndexTables) -> Option<Timestamp> {
         let IndexTables { messages, threads, .. } = tables;
         self.newest.get((), tables.generation(), || {

@@ -43,7 +43,8 @@ impl View for OutboxView {
 
     const CHANGES_WITHOUT_INDEX: bool = true;
 
-    /// Returns the properties of a node. Each is editable, because `cp -p` also sets the times of the folder.
+    /// Returns the properties of a node. Every node is editable, also a folder, because `cp -p` sets the times of the
+    /// folder.
     fn node_properties(key: &OutboxKey) -> &'static [NodeProperty] {
         use NodeProperty::{Editable, Folder, GoesWhenClosed, Pages, ShowsSent, TakesFiles};
         match key {

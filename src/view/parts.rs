@@ -19,7 +19,7 @@ use crate::store::PartContent;
 
 /// Messages whose attachments are cached.
 const MESSAGES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
-/// Time for which they are cached, which is that of the kernel's own cache. A copy or `ls -l` of a folder then
+/// Time for which attachments are cached: as long as in the kernel's own cache. A copy or `ls -l` of a folder then
 /// reads the message once, and a file that changed in the store is seen soon.
 const FRESH: Duration = Duration::from_secs(1);
 /// The reason why attachments cannot be changed.
@@ -28,8 +28,8 @@ pub(super) const FIXED_PARTS: &str =
 /// The longest possible file name.
 const MAX_NAME: usize = 255;
 
-/// Returns the attachments that are shown: not withheld, each name one path component, and once. Stores ensure
-/// that; a mistake there must not become a strange tree here.
+/// Returns the attachments that are shown: those that are not withheld and whose name is one path component, each name
+/// once. Stores ensure that; a mistake there must not become a strange tree here.
 fn filter_safe(attachments: Vec<Attachment>) -> Arc<[Attachment]> {
     let mut names = HashSet::new();
     let is_component = |name: &str| {
@@ -45,16 +45,17 @@ fn filter_safe(attachments: Vec<Attachment>) -> Arc<[Attachment]> {
 pub(super) struct MessageParts {
     index: Arc<Index>,
     texts: Arc<MessageTexts>,
-    /// Those that were read a moment ago.
+    /// The attachments that were read a moment ago.
     cache: GenerationCache<MsgIx, Arc<[Attachment]>>,
 }
 
 impl MessageParts {
+    /// Makes the value for the messages of an index.
     pub fn new(index: Arc<Index>, texts: Arc<MessageTexts>) -> Self {
         Self { index, texts, cache: GenerationCache::with_max_age(MESSAGES, FRESH) }
     }
 
-    /// Drops what is cached of a message.
+    /// Drops the cached attachments of a message.
     pub fn forget(&self, ix: MsgIx) {
         self.cache.remove(&ix);
     }
@@ -75,16 +76,17 @@ impl MessageParts {
         })
     }
 
-    /// Returns one of them by name.
+    /// Returns an attachment of a message by its name.
     pub fn find(&self, ix: MsgIx, name: &str) -> Result<Attachment, Error> {
         self.of_message(ix)?.iter().find(|a| a.name == name).cloned().ok_or(Error::NotFound)
     }
 
-    /// Returns its size, and its time, which is that of the message.
+    /// Returns the size of an attachment, and its time, which is that of the message.
     pub fn size(&self, ix: MsgIx, name: &str) -> Result<(u64, Timestamp), Error> {
         Ok((self.find(ix, name)?.size, self.texts.live_entry(ix)?.time()))
     }
 
+    /// Returns the entries of the attachment folder of a message.
     pub fn list(&self, place: MessageFolder, ix: MsgIx) -> Result<Listing, Error> {
         let parts = self.of_message(ix)?;
         let node = |a: &Attachment| {
@@ -93,7 +95,7 @@ impl MessageParts {
         Ok(Listing::from_named(parts.iter().map(node)))
     }
 
-    /// Opens one of them. Reading it marks nothing.
+    /// Opens an attachment. Reading it marks nothing.
     pub fn open(&self, ix: MsgIx, name: &str) -> Result<OpenFile, Error> {
         Ok(match self.open_content(ix, name)? {
             PartContent::File(file) => OpenFile::Raw(file),
@@ -101,7 +103,7 @@ impl MessageParts {
         })
     }
 
-    /// Returns the content of one of them.
+    /// Returns the content of an attachment.
     pub fn open_content(&self, ix: MsgIx, name: &str) -> Result<PartContent, Error> {
         let listed = self.find(ix, name)?;
         let entry = self.texts.live_entry(ix)?;
@@ -113,7 +115,7 @@ impl MessageParts {
             PartContent::Bytes(bytes) => bytes.len() as u64,
         };
         if len != listed.size {
-            // It changed in the store, so the next listing has to read the message again.
+            // The attachment changed in the store, so the next listing has to read the message again.
             self.cache.remove(&ix);
         }
         Ok(content)

@@ -125,7 +125,7 @@ fn split_path<'a>(tree: &Tree, path: &'a str) -> Result<(Node, &'a str), Error> 
     Ok((tree.resolve_path(folder)?, name))
 }
 
-/// Writes a file in one go: one draft.
+/// Writes a whole file, which is one draft.
 ///
 /// # Errors
 /// The reason of a refusal; the draft is then kept with its note, as under a mount.

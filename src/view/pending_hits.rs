@@ -28,7 +28,7 @@ impl PendingHit {
         self.file.entries()
     }
 
-    /// Returns the hit as a list shows it, with its matching line cut to so many characters.
+    /// Returns the hit as a list shows it, with its matching line cut to `most` characters.
     pub fn describe(&self, tree: &Tree, finder: &MatchFinder, most: usize) -> SearchHit {
         let message = &self.file.message;
         let (subject, body) = split_file(&self.text);
@@ -50,7 +50,7 @@ impl PendingHit {
 /// Returns the messages that a query finds and that their stores do not have yet, oldest first.
 ///
 /// # Errors
-/// If there is no memory.
+/// If SQLite cannot make or read the table in memory.
 pub(super) fn find_pending(
     tree: &Tree,
     query: &SearchQuery,
@@ -94,7 +94,8 @@ pub(super) fn drop_indexed(tree: &Tree, pending: &mut Vec<PendingHit>, found: &[
     });
 }
 
-/// Puts hits that wait among those of the index, newest first, and keeps so many.
+/// Puts pending hits among those of the index, newest first, and keeps the first `limit`. Lines are cut to `most`
+/// characters.
 pub(super) fn merge_hits(
     tree: &Tree,
     finder: &MatchFinder,

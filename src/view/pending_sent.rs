@@ -86,7 +86,7 @@ fn format_waiting_note(held: &PendingMessage) -> Option<String> {
 pub(super) struct PendingSent {
     index: Arc<Index>,
     outbox: Option<Arc<Outbox>>,
-    /// The warnings about answers, if there is no outbox that has them.
+    /// The warnings about replies, if there is no outbox that has them.
     followed_warnings: FollowedReplyWarnings,
     names: Arc<MessageNames>,
     texts: Arc<MessageTexts>,
@@ -94,6 +94,7 @@ pub(super) struct PendingSent {
 }
 
 impl PendingSent {
+    /// Makes the value for one tree.
     pub fn new(
         index: Arc<Index>,
         outbox: Option<Arc<Outbox>>,
@@ -143,7 +144,8 @@ impl PendingSent {
         (!lines.is_empty()).then(|| lines.concat())
     }
 
-    /// Returns the record of a message that the index has, if `sent/` shows that one for all its recipients.
+    /// Returns the record of a message that the index has, if `sent/` shows that record for all recipients of the
+    /// message.
     fn find_shown_record(&self, store: usize, message: &Message) -> Option<MsgIx> {
         self.find_my_message(store, &message.id).filter(|_| message.to.len() > 1)
     }
@@ -167,7 +169,7 @@ impl PendingSent {
         self.list().into_iter().filter_map(with_text).collect()
     }
 
-    /// Returns the message of the index that a message is now, if its store has got it meanwhile.
+    /// Returns the message in the index for a message that waited, if its store has it by now.
     pub fn find_indexed(&self, file: &PendingSentFile) -> Option<MsgIx> {
         let ix = self.find_my_message(file.store, &file.id)?;
         Some(self.index.read().messages.find_original(ix).unwrap_or(ix))
@@ -234,8 +236,8 @@ impl PendingSent {
         held.iter().filter_map(noted).collect()
     }
 
-    /// Returns the messages of mine that are in the index and not on the way any more as a whole, each with the reason
-    /// if something keeps it.
+    /// Returns my messages that the index has and that the outbox still holds for some recipient, each with the reason
+    /// of its wait, if it has one.
     pub fn held_reasons(&self, held: &[PendingMessage]) -> HashMap<MsgIx, Option<String>> {
         let reason = |held: &PendingMessage| held.waits.as_ref().map(|(why, _)| why.clone());
         held.iter().filter_map(|held| Some((self.find_in_index(held)?, reason(held)))).collect()
@@ -263,7 +265,8 @@ impl PendingSent {
         held.iter().filter_map(to_message).collect()
     }
 
-    /// Returns true if lines of mine may wait for a link. Each look at messages begins with this question.
+    /// Reads the boards of all links again, and returns true if a line of mine may wait for a link. Must be called
+    /// before [`PendingSent::link_wait_warning`], which uses what the boards said last.
     pub fn may_wait_for_link(&self) -> bool {
         let boards = self.link_boards();
         for board in &boards {
@@ -283,7 +286,7 @@ impl PendingSent {
         store.is_my_log(at.source).then_some(why)
     }
 
-    /// Returns the warning about an answer of mine: what else was unread when it was sent.
+    /// Returns the warning about a reply of mine: the other messages that were unread when it was sent.
     fn reply_warning(&self, entry: &IndexEntry) -> Option<String> {
         if !entry.is_from_me() || !self.has_reply_warnings() {
             return None;
@@ -296,7 +299,7 @@ impl PendingSent {
         }
     }
 
-    /// Returns true if there is a warning about an answer of mine.
+    /// Returns true if there is a warning about a reply of mine.
     fn has_reply_warnings(&self) -> bool {
         match &self.outbox {
             Some(outbox) => !outbox.reply_warnings().is_empty(),
@@ -304,8 +307,8 @@ impl PendingSent {
         }
     }
 
-    /// Returns true if there is a warning about a message of mine that its own state gives: it waits for a link, or it
-    /// is an answer that passed over others.
+    /// Returns true if a message of mine has a warning of its own: it waits for a link, or it is a reply that was sent
+    /// while other messages were unread.
     pub fn has_own_warning(&self, entry: &IndexEntry) -> bool {
         self.link_wait_warning(entry).is_some() || self.reply_warning(entry).is_some()
     }
@@ -315,12 +318,13 @@ impl PendingSent {
         self.may_wait_for_link() || self.has_reply_warnings()
     }
 
-    /// Returns the text of `.warning`, and its time, which is that of the message. It has the warnings about all records
-    /// of the message.
+    /// Returns the text of `.warning`, and its time, which is that of the message. It has the warnings about all
+    /// records of the message.
     pub fn warning_text(&self, ix: MsgIx) -> Result<(String, Timestamp), Error> {
         let time = self.texts.live_entry(ix)?.time();
         let records = self.index.read().messages.records_of_message(ix);
         let waits = self.list_undelivered();
+        // The call reads the boards of the links again.
         self.may_wait_for_link();
         let mut notes: Vec<String> = Vec::new();
         for record in records {

@@ -74,7 +74,8 @@ impl View for RawView {
             RawKey::File(number, path) => {
                 return Ok(file_attributes(&stat_raw(tree, *number, path)?));
             }
-            // Its content is looked up once, and not again for each of its files.
+            // The kernel caches its attributes for a moment, so that `ls -l` does not compute its time again for each
+            // file.
             RawKey::Folder(_, path) if !path.is_empty() => CachePolicy::Brief,
             RawKey::Folder(..) | RawKey::Stores => CachePolicy::Folder,
         };

@@ -55,7 +55,7 @@ pub(super) fn parent_pid(pid: u32) -> Option<u32> {
     read_stat_field(pid, PARENT)
 }
 
-/// Wait for the answer of a probe thread, before its state is examined.
+/// Time to wait for the answer of a probe thread before the state of that thread is examined.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Returns true if a process has ended, so that it can close nothing any more.
@@ -89,7 +89,7 @@ pub(super) fn detect_ending_signal(tid: u32) -> Option<u32> {
     loop {
         match answered.recv_timeout(LOOK) {
             Ok(signal) => return signal,
-            // It waits for a lock, and not for a processor.
+            // The probe thread waits for a lock, and not for a processor.
             Err(RecvTimeoutError::Timeout) if thread_state(looking) == Some('D') => waits += 1,
             Err(RecvTimeoutError::Timeout) => waits = 0,
             Err(RecvTimeoutError::Disconnected) => return None,
@@ -166,7 +166,7 @@ fn read_status(tid: u32) -> Option<String> {
 
 fn is_interrupted(tid: u32, status: Option<&str>) -> bool {
     let Some(status) = status else {
-        // It may live on, for `/proc` can hide the processes of other users.
+        // The thread may live on, because `/proc` can hide the processes of other users.
         return tid != 0 && process::is_gone(tid);
     };
     let mask = |name: &str| {
@@ -245,6 +245,7 @@ const MANY: usize = 256;
 pub(super) struct InboxListers(HashMap<ProcessIdentity, Instant>);
 
 impl InboxListers {
+    /// Notes that a process has listed `inbox/`.
     pub fn insert(&mut self, process: ProcessIdentity) {
         if self.0.len() >= MANY {
             let alive =
@@ -254,6 +255,7 @@ impl InboxListers {
         self.0.insert(process, Instant::now());
     }
 
+    /// Returns true if a process has listed `inbox/`.
     pub fn contains(&self, process: &ProcessIdentity) -> bool {
         self.0.contains_key(process)
     }
@@ -326,7 +328,7 @@ mod tests {
         child.wait().unwrap();
         assert!(is_interrupted(gone, None) && has_pending_signal(gone));
         assert!(!is_interrupted(std::process::id(), None));
-        // A request names a thread, and most threads have not the number of their process.
+        // A request names a thread, and most threads have another number than their process.
         let own = || rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
         assert!(!std::thread::spawn(move || is_interrupted(own(), None)).join().unwrap());
         assert!(!is_interrupted(0, None));

@@ -21,7 +21,7 @@ pub(super) const LINES: usize = 200;
 /// Characters of a subject or of first words.
 const WORDS: usize = 40;
 
-/// The record of the messages for which bells of this user have rung, whoever keeps it.
+/// The record of the messages for which bells of this user have rung.
 pub trait BellRecord: Send + Sync + fmt::Debug {
     /// Returns the keys of these messages ([`UnreadMail::key`](super::UnreadMail::key)).
     fn rung_keys(&self) -> HashSet<String>;
@@ -97,7 +97,7 @@ struct SentEntry {
 /// reason.
 type HeldReasons = HashMap<MsgIx, Option<String>>;
 
-/// Everything that is asked once for all lines of one look.
+/// The facts that all receipts of one collection share.
 struct ReceiptCollector<'a> {
     tree: &'a Tree,
     held: HeldReasons,
@@ -156,7 +156,8 @@ fn find_taken_ranges(tree: &Tree) -> HashMap<usize, Vec<(u64, u64)>> {
 /// Returns my newest accepted message.
 pub(super) fn find_last_sent(tree: &Tree) -> Option<LastSent> {
     tree.settle_sent_messages();
-    // A time ahead of the clock says nothing about the order in which messages were accepted. The index knows it.
+    // The time of a message may be ahead of the clock, and then says nothing about the order in which messages were
+    // accepted. The index knows that order.
     let now = Timestamp::now();
     let newest = list_newest(tree, |entry, _| entry.time() > now).into_iter().max();
     let newest = newest.map(|ix| read_entry(&tree.index.read(), ix));
@@ -176,8 +177,8 @@ pub(super) fn find_last_sent(tree: &Tree) -> Option<LastSent> {
 }
 
 impl Tree {
-    /// Returns the recipients to whom a text would go as a draft of this name in `outbox/`, each with the states that can
-    /// ever be shown for it. A text that would be refused goes to nobody.
+    /// Returns the recipients to whom a text would go as a draft of this name in `outbox/`, each with the states that
+    /// can ever be shown for it. A text that would be refused goes to nobody.
     pub fn route_text(&self, name: &str, text: &[u8]) -> Vec<(String, Vec<DeliveryState>)> {
         let routes = self.outbox.as_ref().map(|outbox| outbox.route_text(name, text));
         let routes = routes.and_then(Result::ok).unwrap_or_default();
@@ -197,8 +198,8 @@ fn list_provable(store: &dyn Store, to: &str) -> Vec<DeliveryState> {
     }
 }
 
-/// Returns my messages, newest first, as long as the function wants more after a message with so many recipients. A
-/// message with several records is one.
+/// Returns my sent messages, newest first, with one entry for all records of a message. Stops after the first message
+/// for which `wants` returns false; `wants` gets the entry and the number of recipients.
 fn list_newest(tree: &Tree, mut wants: impl FnMut(&IndexEntry, usize) -> bool) -> Vec<MsgIx> {
     let sends: Vec<bool> =
         tree.index.stores().iter().map(|store| store.facets().appender.is_some()).collect();
@@ -241,7 +242,7 @@ fn select_entries(tree: &Tree, selection: &SentSelection) -> Vec<SentEntry> {
         SentSelection::Recent | SentSelection::All => true,
         SentSelection::Id(id) => {
             let kind = kind_name(tree, tables.messages.entry(*ix).store());
-            // A recipient who sees one record alone tells the id of that one.
+            // A recipient who sees only one of the records names the id of that record.
             let records = tables.messages.records_of_message(*ix).into_iter();
             let own = records.map(|ix| tables.messages.id(tables.messages.entry(ix)));
             std::iter::once(tables.messages.shown_id(*ix))
@@ -253,7 +254,8 @@ fn select_entries(tree: &Tree, selection: &SentSelection) -> Vec<SentEntry> {
     let mut found: Vec<SentEntry> =
         found.into_iter().filter(is_wanted).map(|ix| read_entry(&tables, ix)).collect();
     if *selection == SentSelection::Recent {
-        // A message to thousands must not be asked for recipients whose lines are cut off anyway.
+        // Lines beyond the limit are cut off anyway, so their recipients are left out before the stores are asked: a
+        // message may have thousands.
         let mut left = LINES;
         for one in &mut found {
             one.to.truncate(left.max(1));
@@ -284,7 +286,7 @@ fn kind_name(tree: &Tree, store: usize) -> &'static str {
     tree.index.store(store).kind().as_str()
 }
 
-/// Returns true if a text names an id: its short form, the whole of it, that with the store's kind, or the name of a
+/// Returns true if a text names an id: by its short form, the whole id, the id with the store's kind, or the name of a
 /// message file.
 fn is_named(text: &str, id: &str, kind: &str) -> bool {
     let text = text.trim().trim_start_matches('<').trim_end_matches('>');
@@ -295,7 +297,8 @@ fn is_named(text: &str, id: &str, kind: &str) -> bool {
     is_it(text) || text.strip_suffix(kind).and_then(|t| t.strip_suffix('@')).is_some_and(is_it)
 }
 
-/// Returns true if a selection by id has this receipt. Other selections have all that they are asked for.
+/// Returns true if a selection includes this receipt. Only a selection by id may leave out receipts of the messages
+/// that were found for it.
 fn is_selected(selection: &SentSelection, one: &SentReceipt) -> bool {
     match selection {
         SentSelection::Recent | SentSelection::All | SentSelection::Key(_) => true,
@@ -330,7 +333,7 @@ impl<'a> ReceiptCollector<'a> {
                 found.insert(one.ix, self.describe_message(store.as_ref(), one, own));
             }
         }
-        // The order is that of the entries.
+        // The receipts are in the order of the entries.
         entries.iter().flat_map(|one| found.remove(&one.ix).unwrap_or_default()).collect()
     }
 
@@ -461,13 +464,14 @@ impl ProvenState {
     }
 }
 
-/// Returns the time of a state. A proof may tell whole seconds only: then it is not before the message in its second.
+/// Returns the time of a state. A proof in whole seconds may look older than the message of that second, so it gets the
+/// message's time then.
 fn finish_second(since: Timestamp, sent: Timestamp) -> Timestamp {
     if since.secs() == sent.secs() { since.max(sent) } else { since }
 }
 
-/// Asks a store once about all these messages. The receipts follow each other as the recipients do; a message to nobody
-/// has one.
+/// Asks a store once about all these messages. The receipts are in the order of the recipients; a message without
+/// recipients has one receipt.
 fn ask_store(store: &dyn Store, entries: &[&SentEntry]) -> Vec<Receipt> {
     let mut asked = Vec::new();
     for one in entries {

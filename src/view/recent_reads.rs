@@ -42,6 +42,7 @@ pub(super) struct RecentReads {
 }
 
 impl RecentReads {
+    /// Makes the value for a file, which is not opened before a message is read.
     pub fn new(path: PathBuf) -> Self {
         Self { path, file: Mutex::default() }
     }

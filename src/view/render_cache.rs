@@ -16,12 +16,12 @@ const KEPT: usize = 2 << 20;
 /// Cost of a message in addition to its bytes.
 const EACH: usize = 256;
 
-/// The cache.
+/// A bounded cache of rendered messages.
 #[derive(Debug)]
 pub(super) struct RenderCache {
     by_message: LruCache<MsgIx, RenderedMessage>,
     bytes: usize,
-    /// The last message that is too long for the cache, because its reader reads on.
+    /// The last message that was too long for the cache, kept because its reader reads it in pieces.
     large: Option<(MsgIx, RenderedMessage)>,
 }
 
@@ -32,11 +32,13 @@ impl Default for RenderCache {
 }
 
 impl RenderCache {
+    /// Returns the cached text of a message.
     pub fn get(&mut self, ix: MsgIx) -> Option<&RenderedMessage> {
         let large = self.large.as_ref().filter(|(of, _)| *of == ix).map(|(_, rendered)| rendered);
         large.or_else(|| self.by_message.get(&ix))
     }
 
+    /// Removes the text of a message.
     pub fn remove(&mut self, ix: MsgIx) {
         self.large.take_if(|(of, _)| *of == ix);
         if let Some((_, bytes)) = self.by_message.pop(&ix) {
@@ -44,6 +46,7 @@ impl RenderCache {
         }
     }
 
+    /// Adds the text of a message, and drops the texts that were not used for the longest time if there is no room.
     pub fn insert(&mut self, ix: MsgIx, rendered: RenderedMessage) {
         self.remove(ix);
         if rendered.1.len() > MAX {

@@ -47,7 +47,7 @@ pub(super) fn open_draft(
     let outbox = tree.outbox.as_ref().ok_or(Error::NotFound)?;
     let (name, target) = draft_target(tree, key)?;
     let text = match key {
-        // The answer does not exist yet, so an editor begins with an empty text.
+        // The reply does not exist yet, so an editor begins with an empty text.
         MessagesKey::File(_, _, file) if file.begins_empty() => Some(Arc::default()),
         _ => outbox.read_text(&name, &target),
     };
@@ -67,7 +67,7 @@ pub(super) fn draft_target(tree: &Tree, key: &MessagesKey) -> Result<(String, Dr
     }
 }
 
-/// Returns the name and the target of an answer to a message, or to all its recipients.
+/// Returns the name and the target of a reply to a message; with `all`, of a reply to all its recipients.
 fn reply_target(tree: &Tree, ix: MsgIx, all: bool) -> (String, DraftTarget) {
     let name = tree.names.message_name(ix);
     let stem = name.trim_end_matches(".txt");
@@ -86,7 +86,7 @@ fn thread_target(tree: &Tree, thread: ThreadIx) -> Result<DraftTarget, Error> {
     Ok(DraftTarget::Thread { store: store.name().to_owned(), id: id.to_owned() })
 }
 
-/// Returns the draft of a new name: an answer to a message in the making, or a draft of the thread.
+/// Returns the draft of a new name: an unfinished reply to a message under a private name, or a draft of the thread.
 pub(super) fn name_new_draft(tree: &Tree, folder: FolderScope, name: &str) -> Option<MessagesKey> {
     let answer =
         private_reply_stem(name).and_then(|stem| tree.names.find_message_by_stem(folder, stem));
@@ -119,12 +119,12 @@ pub(super) fn find_draft(tree: &Tree, folder: FolderScope, name: &str) -> Option
     name_new_draft(tree, folder, name).filter(|draft| find_written(tree, draft).is_some())
 }
 
-/// Returns true if a file of this name may be the answer to a message.
+/// Returns true if a file of this name may be the reply to a message.
 pub fn has_reply_ending(name: &str) -> bool {
     matches!(name.rsplit_once('.'), Some((_, "reply" | "reply-all")))
 }
 
-/// Finds the answer to a message, or to all its recipients, by its name.
+/// Finds the reply to a message, or to all its recipients, by its name.
 pub(super) fn find_reply(
     tree: &Tree,
     folder: FolderScope,
@@ -137,7 +137,7 @@ pub(super) fn find_reply(
     Ok(found.filter(|node| node.has(NodeProperty::StaysWhenRemoved)))
 }
 
-/// Returns the node that a draft becomes under a new name: the answer to a message, or a draft. A message, or a file
+/// Returns the node that a draft becomes under a new name: the reply to a message, or a draft. A message, or a file
 /// beside one, is returned too, and [`draft_target`] refuses it.
 pub(super) fn find_new_target(
     tree: &Tree,
@@ -158,8 +158,8 @@ pub(super) fn find_new_target(
     })
 }
 
-/// Finds the note about a refused answer, under the name of the answer in the folder of the answer. Returns its
-/// name in `outbox/`.
+/// Finds the note about a refused reply, under the name of the reply in the folder of the reply. Returns its name in
+/// `outbox/`.
 pub(super) fn find_error_note(tree: &Tree, folder: FolderScope, name: &str) -> Option<String> {
     let draft = name.strip_suffix(".error")?;
     tree.settle_pending_messages();

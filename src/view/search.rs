@@ -1,9 +1,9 @@
 //! `search/`: a folder for each query, with the messages that it finds and `hits.txt`.
 //!
-//! `search/` lists nothing. A name in it is a query, in which `%2F` stands for `/` and `%25` for `%`. The entries of its folder are
-//! the files of `archive/`, or of `threads/` for messages that are not there. The folders with attachments are nodes of this view,
-//! because a folder has one place. `.search` has the progress of the first index: two numbers. `msgfs search` reads
-//! `.hits=N`, which is not listed: the newest N hits as JSON.
+//! `search/` lists nothing. A name in it is a query, in which `%2F` stands for `/` and `%25` for `%`. The entries of
+//! its folder are the files of `archive/`, or of `threads/` for messages that are not there. The folders with
+//! attachments are nodes of this view, because a folder has one place. `.search` has the progress of the first index:
+//! two numbers. `msgfs search` reads `.hits=N`, which is not listed: the newest N hits as JSON.
 
 use std::num::NonZeroUsize;
 use std::sync::{Arc, OnceLock};
@@ -85,9 +85,9 @@ pub struct BadQuery {
 struct SearchResult {
     query: SearchQuery,
     generation: u64,
-    /// In no order.
+    /// The hits, in no order.
     hits: Vec<MsgIx>,
-    /// In listing order, once somebody asked for it: `hits.txt` needs the newest ones only.
+    /// The hits in listing order, once they were needed: `hits.txt` needs only the newest.
     sorted: OnceLock<Vec<MsgIx>>,
     /// Hits that their stores do not have yet, oldest first.
     pending: Vec<PendingHit>,
@@ -204,7 +204,7 @@ impl SearchView {
                     || tables.threads.is_thread_visible(entry.thread(), all)
             },
         };
-        // They are read first, because one that its store gets meanwhile is in the index afterwards.
+        // Pending messages are read first, so one that reaches its store meanwhile is found in the index.
         let mut pending = find_pending(tree, &query).map_err(SearchError::from)?;
         let mut attempts = 0;
         let (hits, newest, described) = loop {
@@ -214,7 +214,7 @@ impl SearchView {
             let is_true = |(ix, hit): &(MsgIx, ReadHit)| {
                 index.check_hit(&finder, &query, *ix, (&hit.whole_subject, &hit.body))
             };
-            // Each is asked, because each false one is indexed anew.
+            // Every hit is checked, because each false one is indexed again.
             let is_false = described.iter().filter(|hit| !is_true(hit)).count() > 0;
             attempts += 1;
             if !is_false || attempts == REPEATED {
@@ -317,7 +317,7 @@ impl View for SearchView {
                 let result = self.result(tree, name, &never)?;
                 file(result.text.len() as u64, result.newest)
             }
-            // Its size is not known before it is read, and nobody asks.
+            // The size of a report is not known before it is read, and no program needs it.
             SearchKey::Report(name, _) => file(0, self.result(tree, name, &never)?.newest),
             SearchKey::Parts(_, _, ix) => {
                 let time = tree.texts.live_entry(*ix)?.time();
@@ -401,12 +401,12 @@ impl View for SearchView {
     }
 }
 
-/// Returns the text of `.search`: the messages that are indexed now, and those in all.
+/// Returns the text of `.search`: the number of messages that are indexed now, and the number of all messages.
 fn progress_text(tree: &Tree) -> String {
     tree.search_progress().map_or_else(String::new, |(done, all)| format!("{done} {all}\n"))
 }
 
-/// Returns false: somebody waits.
+/// Returns false, for a request that is never cancelled.
 fn never() -> bool {
     false
 }
@@ -434,7 +434,7 @@ pub fn search_report_path(query: &str, limit: usize) -> String {
     format!("search/ {name}/{REPORT}{limit}")
 }
 
-/// Returns a query that was refused as `status.txt` shows it.
+/// Returns a refused query in the form that `status.txt` shows.
 fn cut_query(name: &str) -> String {
     names::cut_line(name, LINE)
 }
@@ -507,7 +507,8 @@ fn make_report(tree: &Tree, result: &SearchResult, limit: usize) -> SearchReport
 }
 
 impl Tree {
-    /// Returns the messages that are indexed for search now, and those in all, while that lasts.
+    /// Returns the number of messages that are indexed for search now and the number of all messages, while the index
+    /// is being made.
     pub fn search_progress(&self) -> Option<(u64, u64)> {
         self.views.search.index.get().and_then(|index| index.progress())
     }

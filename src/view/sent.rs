@@ -1,4 +1,4 @@
-//! `sent.txt`: one line for each message of mine and recipient, newest first, with the state that is proven now.
+//! `sent.txt`: one line for each recipient of each message of mine, newest first, with the state that is proven now.
 //!
 //! The command `msgfs sent` reads the same as data from the folder `.sent/`, which lists nothing: `recent`, `all`,
 //! `id=ID` and `key=KEY`.
@@ -18,10 +18,9 @@ use crate::model::Timestamp;
 
 /// The first line.
 const HEADING: &str = "# time\tid\trecipient\tstate\tsince\tsubject\n";
-/// The time for which a text serves: that between the lookup of a file and its open, so that size and bytes agree. The
-/// next lookup makes a new text.
+/// Time for which a text is reused, so that its size at the lookup and its bytes at the open agree.
 const FRESH: Duration = Duration::from_millis(20);
-/// The number of texts that are kept for so long.
+/// The number of texts that are kept for that time.
 const TEXTS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(7);
 
 /// A node of the view.

@@ -30,13 +30,13 @@ pub struct UnknownId {
 pub(super) struct LastUnknownId(Mutex<Option<UnknownId>>);
 
 impl LastUnknownId {
-    /// Returns it, if there is one.
+    /// Returns the last such id, if there is one.
     pub fn get(&self) -> Option<UnknownId> {
         self.0.lock().clone()
     }
 
-    /// Records an id that was requested and stands for no message of a folder, or for several. `list` returns at most
-    /// so many messages that came last in the folder, each with its short id and its name.
+    /// Records an id that was requested and stands for no message of a folder, or for several. `list` gets a number,
+    /// and returns at most that many of the messages that came last in the folder, each with its short id and its name.
     pub fn note(&self, id: &str, list: impl FnOnce(usize) -> Vec<(String, String)>) {
         let is_hex = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
         let Some(short) = id.get(..8).filter(|_| id.len() <= 64 && id.bytes().all(is_hex)) else {
@@ -46,7 +46,7 @@ impl LastUnknownId {
         let same: Vec<&str> =
             named.iter().filter(|(id, _)| id == short).map(|(_, name)| name.as_str()).collect();
         if let ([_], true) = (&same[..], id == short) {
-            // The message is there, and only the file beside it is not.
+            // The message exists, and only the file beside it does not.
             return;
         }
         let nearest = find_nearest(short, named.iter().map(|(id, _)| id.as_str()));
@@ -60,8 +60,8 @@ impl LastUnknownId {
     }
 }
 
-/// The messages by the keys of their ids: their own, and those that they may share. It grows on demand, because messages are only ever added and keep
-/// their ids.
+/// The positions of messages by the keys of their own ids, and of ids that they may share with other records. It only
+/// grows, because messages are only added and keep their ids.
 #[derive(Debug, Default)]
 pub(super) struct ShortIdIndex(Mutex<IndexedIds>);
 

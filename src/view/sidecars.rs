@@ -1,6 +1,6 @@
-//! Files beside a message, named like it. `.reply` and `.reply-all` answer it and `.ack` acknowledges it; these
-//! three are not listed, nor is the `.error` of an answer. `.answer` waits for the answer to a message of mine, and is
-//! not listed either. `.warning` has a note about a message of mine. `.d/` has the attachments.
+//! Files beside a message, named like it. `.reply` and `.reply-all` answer it and `.ack` acknowledges it; these three
+//! are not listed, nor is the `.error` of a reply. `.answer` waits for the answer to a message of mine, and is not
+//! listed either. `.warning` has a note about a message of mine. `.d/` has the attachments.
 
 use super::folder_scope::{FolderScope, MessageFolder, PLACES};
 use super::messages::{MessagesKey, file_node};
@@ -35,7 +35,7 @@ pub(super) enum MessageFile {
     Parts,
     /// An attachment.
     Part(String),
-    /// An unfinished answer under a private name, not listed.
+    /// An unfinished reply under a private name, not listed.
     Draft(String),
 }
 
@@ -152,7 +152,7 @@ impl Tree {
             return Ok(Some(found));
         }
         let found = match parent {
-            // Its store may have got it since the index was asked.
+            // The store may have got the message since the index was searched.
             FolderScope::SentDay(day) => {
                 self.pending.find(day, name).map_or_else(indexed, |held| Ok(Some(held)))?
             }

@@ -1,5 +1,5 @@
-//! `status.txt`: me, unread mail, the stores and their health, the last refusal. Nothing in it changes while
-//! nothing happens.
+//! `status.txt`: me, unread mail, the stores and their health, the last refusal. The text stays equal as long as
+//! nothing changes in the mailbox.
 
 use std::collections::BTreeSet;
 use std::io;

@@ -80,7 +80,7 @@ pub(super) trait View {
         true
     }
 
-    /// Returns the properties of a node. One without any is a file that is only read.
+    /// Returns the properties of a node. A node without properties is a file that is only read.
     fn node_properties(_key: &Self::Key) -> &'static [NodeProperty] {
         &[]
     }
@@ -131,12 +131,14 @@ pub(super) trait View {
         Ok(OpenFile::from_bytes(self.text(tree, key)?.0.into_bytes()))
     }
 
-    /// Returns true if a request on a node, or on a name in it, would have to wait for long work. It waits for nothing itself.
+    /// Returns true if a request on a node, or on a name in it, would have to wait for long work. The method itself
+    /// waits for nothing.
     fn may_take_long(&self, _tree: &Tree, _key: &Self::Key, _name: Option<&str>) -> bool {
         false
     }
 
-    /// Does the long work of a request, so that the request itself is short. `is_over` returns true if nobody waits any longer.
+    /// Does the long work of a request, so that the request itself is short. `is_over` returns true if nobody waits any
+    /// longer.
     fn prepare(
         &self,
         _tree: &Tree,
@@ -168,7 +170,7 @@ pub(super) trait View {
         Ok(false)
     }
 
-    /// Serves `mv` from a folder. Returns false if that cannot be moved there.
+    /// Serves `mv` from a folder. Returns false if the entry cannot be moved there.
     fn rename(
         &self,
         _tree: &Tree,
@@ -195,7 +197,7 @@ pub(super) trait View {
         Ok(false)
     }
 
-    /// Returns the time of the newest thing in an entry of the root, which counts for the root's own time.
+    /// Returns the time of the newest entry of a folder. The time of an entry of the root also counts for the root.
     fn newest_time(&self, _tree: &Tree, _key: &Self::Key) -> Option<Timestamp> {
         None
     }
@@ -248,8 +250,8 @@ pub(super) struct RootEntry {
     pub node: Node,
 }
 
-/// Makes what has a member for each row: the types `ViewKey` and `Views`, the entries of the root, and the macros that
-/// call the view of a node. `$d` is a `$` for these macros.
+/// Generates the items that have one member for each row: the types `ViewKey` and `Views`, the entries of the root, and
+/// the macros that call the view of a node. `$d` is a `$` for these macros.
 macro_rules! views {
     (($d:tt) $(
         $(#[$doc:meta])*

@@ -69,7 +69,7 @@ pub struct TextHandle {
 struct TextSlot {
     text: Arc<Mutex<TextBuffer>>,
     handles: usize,
-    /// Set if the text holds what could not be saved under another name.
+    /// Set if this is the private copy of a text that could not be saved under its own name.
     unsaved: Option<UnsavedText>,
 }
 
@@ -106,9 +106,9 @@ pub(super) struct OpenTexts(Mutex<TextTable>);
 /// Reason why a name has no text here.
 #[derive(Debug)]
 pub(super) enum MissingText {
-    /// It was moved away, though the store has one.
+    /// The text of the name was moved away, although the store has one.
     Away,
-    /// Nothing is known of it; the store has to be asked.
+    /// Nothing is known of the name here; the store has to be asked.
     Unknown,
 }
 
@@ -126,8 +126,8 @@ impl TextBuffer {
         self.is_loaded && !self.is_removed && self.key == *key
     }
 
-    /// Loads the store's text. `afresh` is set if the text is to be replaced, or was moved away; it then begins
-    /// empty.
+    /// Loads the store's text. `afresh` is true if the text is to be replaced, or was moved away; the buffer then
+    /// begins empty.
     fn load_from_store(&mut self, book: &dyn Notebook, afresh: bool) -> io::Result<()> {
         let (_, folder, name) = &self.key;
         let stored = if afresh || self.is_private() {
@@ -209,6 +209,7 @@ impl TextHandle {
         self.text.lock().bytes.len() as u64
     }
 
+    /// Returns at most `size` bytes of the buffer from an offset on.
     pub(super) fn read(&self, offset: u64, size: usize) -> Vec<u8> {
         super::file::slice_range(&self.text.lock().bytes, offset, size).to_vec()
     }
@@ -230,6 +231,7 @@ impl TextHandle {
         Ok(())
     }
 
+    /// Cuts or extends the text. The text can have at most `limit` bytes.
     pub(super) fn set_len(&self, len: u64, limit: u64) -> Result<(), StoreError> {
         if len > limit {
             return Err(too_long_error(limit));

@@ -36,6 +36,7 @@ pub(super) struct ThreadNames {
 }
 
 impl ThreadNames {
+    /// Makes the value for the threads of an index.
     pub fn new(index: Arc<Index>, scope: Scope) -> Self {
         Self { index, scope, long_names: Mutex::default(), plain_folders: Mutex::default() }
     }
@@ -128,8 +129,8 @@ impl ThreadNames {
         called.copied().or_else(|| self.find_thread_by_old_name(&tables, &found, name))
     }
 
-    /// Finds among threads that share a name the one that was shown under it before another store had one. The
-    /// name still opens it, though it is not listed.
+    /// Finds, among threads that share a name, the one that was shown under it before another store had such a thread.
+    /// The name still opens that thread, although it is not listed.
     fn find_thread_by_old_name(
         &self,
         tables: &IndexTables,

@@ -23,7 +23,7 @@ const GROUPS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(3);
 enum NameScope {
     /// The messages from and to me.
     Mine,
-    /// Those of a thread as well.
+    /// The messages from and to me, and those of a thread.
     Thread(ThreadIx),
     /// All messages.
     All,
@@ -150,6 +150,7 @@ pub(super) struct MessageNames {
 }
 
 impl MessageNames {
+    /// Makes the value for the messages of an index.
     pub fn new(index: Arc<Index>, lists: Arc<OrderedMessages>) -> Self {
         let messages_at_start = index.read().messages.messages_so_far();
         let same_time_groups = GenerationCache::new(GROUPS);
@@ -234,7 +235,8 @@ impl MessageNames {
         format!("{}.txt", self.unique_stem(&self.index.read(), ix))
     }
 
-    /// Finds the message of a file name without its ending in a folder. The name is its own, or a short one.
+    /// Finds the message of a file name without its ending in a folder. The name is the one in listings, or a short
+    /// one.
     pub fn find_message_by_stem(&self, folder: FolderScope, stem: &str) -> Option<MsgIx> {
         let tables = self.index.read();
         if names::has_time_prefix(stem) {

@@ -54,7 +54,7 @@ pub fn is_named_by(tree: &Tree, mail: &UnreadMail, words: &[String]) -> bool {
     !words.is_empty() && (is_word(&mail.from) || is_thread_word() || is_folder_name())
 }
 
-/// Reads what says that a message matters.
+/// Reads the properties by which a person says that a message matters.
 ///
 /// # Errors
 /// If the message is gone, or its store cannot be read.

@@ -17,7 +17,7 @@ use crate::index::MsgIx;
 use crate::model::locks::{LockLevel, Mutex};
 use crate::store::StoreError;
 
-/// The messages that `.next` and `.answer` have handed out, which no other of them gets.
+/// The messages that `.next` and `.answer` have handed out. No other reader of such a file gets them.
 #[derive(Debug, Default)]
 struct NextClaims {
     /// Messages of readers that have such a file open.
@@ -40,13 +40,13 @@ impl NextClaims {
     }
 }
 
-/// A file of a store: the numbers of both.
+/// The number of a store, and the number of a file in it.
 type SourceNumber = (usize, u32);
 
 /// The number of messages of one file that one `.next` fails to read before it leaves the file alone.
 const FAILED_AT_MOST: u32 = 8;
 
-/// The messages that one `.next` looks for no longer.
+/// The messages that one `.next` tries no more.
 #[derive(Debug, Default)]
 struct PassedMessages {
     /// Messages that it tried.
@@ -237,7 +237,7 @@ impl WaitView {
         if !self.try_claim(tree, ix, true) {
             return Ok(None);
         }
-        // It may have been read before it was claimed.
+        // The message may have been read before it was claimed.
         let is_unread = tree.index.read().messages.entry(ix).is_unread();
         let text = if is_unread { tree.texts.rendered_text(ix).map(Some) } else { Ok(None) };
         if !matches!(text, Ok(Some(_))) {
@@ -299,7 +299,7 @@ pub enum Awaited {
 }
 
 impl Awaited {
-    /// Returns true if the content is a message, which reading it to the end marks.
+    /// Returns true if the content is a message, which is marked once it is read to its end.
     pub(super) fn is_message(&self) -> bool {
         !matches!(self, Self::Names(_))
     }
@@ -316,17 +316,17 @@ enum GatherState {
     New,
     /// Nothing is unread.
     Waiting,
-    /// A message came. The others that come until then are told with it.
+    /// A message came. Others that come until then are returned with it.
     Until(Instant),
 }
 
-/// Gathers the messages that come together: they are told at once if some are unread from the start, else a moment after
+/// A gatherer of messages that come together. Returns them at once if some are unread at the start, else a moment after
 /// the first one.
 #[derive(Debug, Default)]
 pub struct UnreadGatherer(Mutex<GatherState>);
 
 impl UnreadGatherer {
-    /// Returns the names of the unread messages, oldest first, if they are to be told now.
+    /// Returns the names of the unread messages, oldest first, if the gathering has ended.
     fn take_names(&self, tree: &Tree) -> Option<Vec<String>> {
         let names = unread_names(tree);
         let mut state = self.0.lock();
@@ -345,7 +345,7 @@ impl UnreadGatherer {
     }
 }
 
-/// Pause after which a wait without end looks again.
+/// Longest single wait of a read without a time limit.
 const LONG: Duration = Duration::from_secs(86_400);
 
 impl OpenFile {
@@ -359,7 +359,7 @@ impl OpenFile {
                     Awaited::Answer(question, _) => WaitTarget::Answer(question.ix),
                 })
             }
-            // Every read waits, so that none of several readers takes names that another was promised.
+            // Every read waits, so that none of several readers takes names for which another reader was woken.
             Self::Watch(_) => Some(WaitTarget::Arrivals),
             _ => None,
         }
@@ -431,8 +431,8 @@ fn unread_names(tree: &Tree) -> Vec<String> {
     tree.unread_files(usize::MAX).into_iter().map(|(_, name)| name).collect()
 }
 
-/// Waits until there is an unread message, at most `timeout`, and then for those that come with it. Returns the names of
-/// the unread messages, oldest first.
+/// Waits until there is an unread message, at most `timeout`, and then for those that come with it. Returns the names
+/// of the unread messages, oldest first.
 pub fn wait_for_unread(tree: &Tree, timeout: Duration) -> Vec<String> {
     let gathering = UnreadGatherer::default();
     let mut names = None;

@@ -4,8 +4,8 @@
 //! each call it asks again for the folders. A new folder gets a watch and is reported once more, so that
 //! nothing that happened before the watch is missed.
 //!
-//! The thread follows the path of a folder. After a folder is removed and made anew, moved away and back, or
-//! unmounted and mounted, it watches the folder that the path leads to (`ancestors`). `builder` watches a folder before it is
+//! The thread follows the path of a folder. After a folder is removed and made anew, moved away and back, or unmounted
+//! and mounted, it watches the folder that the path leads to (`ancestors`). `builder` watches a folder before it is
 //! first listed.
 //!
 //! While nothing happens the thread wakes once a minute to compare the folders. It wakes more often only if a

@@ -8,8 +8,8 @@ use crate::common::amp::{ALICE, Home};
 use crate::common::{Bed, Mount, soon};
 use crate::receipts::{becomes, make_maildirs};
 
-/// Checks that an accepted message is in `sent/` while a file in the place of a folder keeps its store from taking it, and
-/// that it has the same name and text afterwards.
+/// Checks that an accepted message is in `sent/` while a file in the place of a folder keeps its store from taking it,
+/// and that it has the same name and text afterwards.
 #[track_caller]
 fn is_in_sent_while_blocked(m: &Mount, to: &str, blocked: &Path) {
     fs::create_dir_all(blocked.parent().unwrap()).unwrap();

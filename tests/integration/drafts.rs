@@ -37,7 +37,8 @@ fn s49_private_names() {
     assert!(!m.sh("cat outbox/bob~").ok());
 }
 
-/// S1253: a private draft whose name ends like that of a note is removed for good, in `outbox/` and in a thread's folder.
+/// S1253: a private draft whose name ends like that of a note is removed for good, in `outbox/` and in a thread's
+/// folder.
 #[test]
 fn s1253_a_private_name_that_ends_like_a_note() {
     let (bed, m, _, _) = mounted_three();

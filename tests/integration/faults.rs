@@ -225,8 +225,8 @@ fn s174_leftovers() {
     assert!(left > 0, "nothing was left, so nothing was tested");
 }
 
-/// S1212: if a mark cannot be saved, `rm` and `msgfs mark --all` fail with the system's error, and `status.txt` says so.
-/// The mark is saved by itself when that is possible again.
+/// S1212: if a mark cannot be saved, `rm` and `msgfs mark --all` fail with the system's error, and `status.txt` says
+/// so. The mark is saved by itself when that is possible again.
 #[test]
 fn s1212_marks_that_cannot_be_saved() {
     let bed = Bed::new();

@@ -309,8 +309,8 @@ fn badly_signed(rec: &samp::Rec) -> String {
     serde_json::to_string(&line).unwrap() + "\n"
 }
 
-/// S1210: a badly signed line hides no message, whether it or the message comes first, and whether it lies in the log or
-/// in a conflict copy.
+/// S1210: a badly signed line hides no message, whether it or the message comes first, and whether it lies in the log
+/// or in a conflict copy.
 #[test]
 fn s1210_a_badly_signed_line_hides_no_message() {
     let bed = Bed::new();
@@ -335,8 +335,8 @@ fn s1210_a_badly_signed_line_hides_no_message() {
     stays(&w, m, &[1; 4], 0, 0, "what a bad line repeats");
 }
 
-/// S1239: after the keyring is lost, the first message of a sender pins a key again, mounted or not, cached or not. What
-/// was rejected does not, and neither does what came since.
+/// S1239: after the keyring is lost, the first message of a sender pins a key again, mounted or not, cached or not.
+/// Rejected messages pin no key, and neither do later ones by another key.
 #[test]
 fn s1239_a_lost_keyring() {
     let bed = Bed::new();
@@ -367,8 +367,8 @@ fn s1239_a_lost_keyring() {
     }
 }
 
-/// S1240: my key stays pinned to my name when the keyring is moved away beside a mount: a message under my name by another
-/// key stays rejected and reported, and mine stay valid.
+/// S1240: my key stays pinned to my name when the keyring is moved away beside a mount: a message under my name by
+/// another key stays rejected and reported, and mine stay valid.
 #[test]
 fn s1240_a_lost_keyring_and_my_own_name() {
     let bed = Bed::new();

@@ -9,8 +9,8 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use crate::common::samp::{Rec, T0, append_signed, fingerprint, key};
 use crate::common::{Bed, run, soon};
 
-/// S1224: the remedy in a rejected message names its key, and trusts that key alone. Without a named key none of several
-/// refused ones is trusted.
+/// S1224: the remedy in a rejected message names its key, and trusts that key alone. Without a named key none of
+/// several refused ones is trusted.
 #[test]
 fn s1224_the_remedy_names_the_key() {
     let bed = Bed::new();
@@ -42,7 +42,8 @@ fn s1224_the_remedy_names_the_key() {
     assert!(m.ok("cat rejected/*").contains(&remedy(3)));
 }
 
-/// S1225: while the list of used keys cannot be read, it stays as it is, my key signs, and a missing key is not replaced.
+/// S1225: while the list of used keys cannot be read, it stays as it is, my key signs, and a missing key is not
+/// replaced.
 #[test]
 fn s1225_an_unreadable_list_of_used_keys_stays() {
     let bed = Bed::new();

@@ -378,8 +378,8 @@ fn s89_stale_and_busy() {
     assert_eq!(bed.mount("bar").ls("inbox"), names);
 }
 
-/// S1261: the last command of the units detaches the mount of a msgfs that was killed. After a start that was refused it
-/// leaves the mount that was in the way alone.
+/// S1261: the last command of the units detaches the mount of a msgfs that was killed. After a start that was refused
+/// it leaves the mount that was in the way alone.
 #[test]
 fn s1261_the_last_command_of_the_units() {
     for (unit, folder) in [("msgfs.service", "mail"), ("msgfs@.service", "mail-foo")] {

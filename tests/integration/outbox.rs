@@ -278,8 +278,8 @@ fn s56_idempotency() {
     assert_eq!(bodies(&bed.store, "bar").len(), 2);
 }
 
-/// S1154: what differs from the message of a key in its subject, its thread, its files or the message that it answers is
-/// no retry of it, and is refused.
+/// S1154: what differs from the message of a key in its subject, its thread, its files or the message that it answers
+/// is no retry of it, and is refused.
 #[test]
 fn s1154_another_message_under_a_key() {
     let bed = Bed::new();

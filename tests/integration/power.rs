@@ -129,8 +129,8 @@ fn files_with(folder: &Path, text: &str) -> Vec<PathBuf> {
     below.chain(files.into_iter().filter(has_text)).collect()
 }
 
-/// Sends a message, lets the spool have it still, as after a kill, and checks that the next mount syncs the folders of all
-/// its files before it counts as sent.
+/// Sends a message, lets the spool have it still, as after a kill, and checks that the next mount syncs the folders of
+/// all its files before it counts as sent.
 #[track_caller]
 fn syncs_what_is_there(bed: &Bed, me: &str, root: &Path, send: &str) {
     let m = bed.mount(me);

@@ -185,8 +185,8 @@ fn s950_whose_answer() {
     assert!(m.ok(&format!("timeout 20 cat {path}.answer")).contains("comes\n"));
 }
 
-/// S951: an answer of the reference program, which names nothing, answers the newest question to its writer before it in
-/// the thread, and only that one.
+/// S951: an answer of the reference program, which names nothing, answers the newest question to its writer before it
+/// in the thread, and only that one.
 #[test]
 fn s951_without_a_link() {
     let bed = bed();
@@ -214,8 +214,8 @@ fn s951_without_a_link() {
     assert_eq!(waits.finish(PATIENCE).unwrap().stdout, "");
 }
 
-/// S953: no two readers get the same answer, whether they open `.answer` or `.next`, and one that is closed early is the
-/// next one's.
+/// S953: no two readers get the same answer, whether they open `.answer` or `.next`, and one that is closed early is
+/// the next one's.
 #[test]
 fn s953_one_answer_to_one_reader() {
     let bed = bed();
@@ -346,8 +346,8 @@ fn s954_without_a_mount() {
     }
 }
 
-/// S955, S957: `msgfs ask` prints the text of the answer and nothing else, with a mount, beside `carry --all` and without
-/// both, and marks it read.
+/// S955, S957: `msgfs ask` prints the text of the answer and nothing else, with a mount, beside `carry --all` and
+/// without both, and marks it read.
 #[test]
 fn s955_ask() {
     for how in ["alone", "mount", "carry"] {
@@ -413,8 +413,8 @@ fn s955_two_at_once() {
     assert!(refused.code() == Some(1) && refused.stdout.is_empty(), "{refused:?}");
 }
 
-/// S956: with several recipients `ask` ends with the first answer, and with `--all` it waits for each and names those who
-/// are missing.
+/// S956: with several recipients `ask` ends with the first answer, and with `--all` it waits for each and names those
+/// who are missing.
 #[test]
 fn s956_several_names() {
     let bed = bed();

@@ -232,8 +232,8 @@ fn newest_file(folder: &Path, ending: &str) -> std::path::PathBuf {
     found.into_iter().max().expect("a file").1
 }
 
-/// S931: in AgentAZAll, a letter waits for a missing mailbox, the copy in the mailbox delivers it, and its `Status` says
-/// that it is read.
+/// S931: in AgentAZAll, a letter waits for a missing mailbox, the copy in the mailbox delivers it, and its `Status`
+/// says that it is read.
 #[test]
 fn s931_agentazall() {
     let bed = Bed::new();
@@ -272,8 +272,8 @@ fn set_status(file: &Path) {
     fs::write(file, text.replacen("Status: new", "Status: read", 1)).unwrap();
 }
 
-/// S931: in a Maildir, the file in `new/` delivers a mail, and the flag `S` says that it is read. A mail that the program
-/// takes is delivered.
+/// S931: in a Maildir, the file in `new/` delivers a mail, and the flag `S` says that it is read. A mail that the
+/// program takes is delivered.
 #[test]
 fn s931_maildir() {
     use std::os::unix::fs::PermissionsExt as _;
@@ -470,8 +470,8 @@ fn s933_the_command() {
     assert_eq!(all, told);
 }
 
-/// S934: `msgfs send --wait-for` ends with 0 when each recipient shows the state or a later one, and with 3 when the time
-/// is over. A state that can never be shown is refused before anything is sent.
+/// S934: `msgfs send --wait-for` ends with 0 when each recipient shows the state or a later one, and with 3 when the
+/// time is over. A state that can never be shown is refused before anything is sent.
 #[test]
 fn s934_wait_for() {
     let bed = Bed::new();

@@ -15,7 +15,8 @@ use serde_json::Value;
 use crate::common::samp::read_log;
 use crate::common::{Bed, wait_for};
 
-/// Returns a bed with the recorded folders and files, and the texts that the earlier msgfs accepted while it was killed.
+/// Returns a bed with the recorded folders and files, and the texts that the earlier msgfs accepted while it was
+/// killed.
 fn recorded() -> (Bed, Vec<String>) {
     let mut bed = Bed::new();
     let all: Value =
@@ -58,8 +59,8 @@ fn bodies(bed: &Bed) -> Vec<String> {
     bodies
 }
 
-/// S746: the state of an earlier msgfs is taken over: marks, keys, drafts, what it accepted and did not deliver, and the
-/// letter that waits for its link. Its snapshots are replaced.
+/// S746: the state of an earlier msgfs is taken over: marks, keys, drafts, what it accepted and did not deliver, and
+/// the letter that waits for its link. Its snapshots are replaced.
 #[test]
 fn s746_the_state_of_an_earlier_msgfs() {
     let (bed, accepted) = recorded();

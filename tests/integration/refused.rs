@@ -355,7 +355,7 @@ fn s1200_an_answer_with_a_number_is_mended_in_its_place() {
     assert!(m.cat("status.txt").contains("last refusal: none"));
 }
 
-/// S1201: a refused answer with the name of a recipient lies under another name. What is written to the recipient goes
+/// S1201: a refused reply with the name of a recipient is kept under another name. A draft of the recipient's name goes
 /// to the recipient.
 #[test]
 fn s1201_an_answer_named_like_a_recipient() {

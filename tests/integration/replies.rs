@@ -273,8 +273,8 @@ fn s223_short_names_of_any_id() {
     soon("it is neither's", || !m.sh(&format!("test -e {found}")).ok());
 }
 
-/// S1143: an answer that passed over newer unread messages to me in its thread has a warning that names them. It is there
-/// after a remount, too. An answer to the newest message has none.
+/// S1143: an answer that passed over newer unread messages to me in its thread has a warning that names them. It is
+/// there after a remount, too. An answer to the newest message has none.
 #[test]
 fn s1143_unwise_answer() {
     let bed = Bed::new();
@@ -326,8 +326,8 @@ fn s1254_warnings_in_a_read_only_mount() {
     assert_eq!(reader.ok("ls sent/*"), m.ok("ls sent/*"));
 }
 
-/// S1252: a message that my message answers is no answer to it, though the clock of its writer is ahead. It is the answer
-/// to my question before.
+/// S1252: a message that my message answers is no answer to it, though the clock of its writer is ahead. It is the
+/// answer to my question before.
 #[test]
 fn s1252_a_question_is_no_answer() {
     let bed = Bed::new();

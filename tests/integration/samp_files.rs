@@ -150,8 +150,8 @@ fn s911_the_body_names_the_files() {
     assert_eq!(theirs.cat(&format!("{}/a b.txt", folder(&path))), "x");
 }
 
-/// S912: a record with files is at most 1,047,552 bytes long. What is longer is EFBIG, says what else is possible, and
-/// nothing is sent.
+/// S912: a record with files is at most 1,047,552 bytes long. A longer record is refused with EFBIG; the refusal names
+/// the alternatives, and nothing is sent.
 #[test]
 fn s912_too_large_for_a_record() {
     let bed = Bed::new();
@@ -350,8 +350,8 @@ fn s910_kills_lose_no_file() {
     }
 }
 
-/// S930: a second look at `sent.txt` does not read the files of messages to several recipients again. An empty `re` is no
-/// answer to anything.
+/// S930: a second look at `sent.txt` does not read the files of messages to several recipients again. An empty `re` is
+/// no answer to anything.
 #[test]
 fn s930_receipts_do_not_read_files_again() {
     let bed = Bed::new();

@@ -59,8 +59,8 @@ fn index_file(bed: &Bed) -> PathBuf {
     bed.path("cache/msgfs/bar/search")
 }
 
-/// S936: `search/` lists nothing; the folder of a query has the messages with all its words, in subject or body and in no
-/// header line.
+/// S936: `search/` lists nothing; the folder of a query has the messages with all its words, in subject or body and in
+/// no header line.
 #[test]
 fn s936_words() {
     let bed = bed();
@@ -152,8 +152,8 @@ fn s938_conditions() {
     soon("all is read", || count("is:unread") == 0);
 }
 
-/// S939: the entries are the files of `archive/` or `threads/`, with their names, bytes, sizes and inode numbers. Short names and
-/// `.reply` work. Reading marks nothing.
+/// S939: the entries are the files of `archive/` or `threads/`, with their names, bytes, sizes and inode numbers. Short
+/// names and `.reply` work. Reading marks nothing.
 #[test]
 fn s939_the_same_files() {
     let bed = bed();
@@ -185,7 +185,8 @@ fn s939_the_same_files() {
     assert!(!m.sh("rm search/parser/*.txt").ok());
 }
 
-/// S940: `hits.txt` has a line of at most 80 characters for each of the ten newest hits, newest first, and then the number of all.
+/// S940: `hits.txt` has a line of at most 80 characters for each of the ten newest hits, newest first, and then the
+/// number of all.
 #[test]
 fn s940_hits() {
     let bed = bed();
@@ -214,8 +215,8 @@ fn s940_hits() {
     assert!(!text.contains(['\u{1b}', '\u{202e}']) && text.len() < 2400, "{text}");
 }
 
-/// S941: a query that cannot be parsed is ENOENT, and `status.txt` has the last one and why. Names that begin with a dot are
-/// ENOENT, too.
+/// S941: a query that cannot be parsed is ENOENT, and `status.txt` has the last one and why. Names that begin with a
+/// dot are ENOENT, too.
 #[test]
 fn s941_bad_queries() {
     let bed = bed();
@@ -253,7 +254,8 @@ fn s942_fresh() {
 /// A way to damage a file, and its name.
 type Harm = (&'static str, fn(&PathBuf));
 
-/// S943: an index that was deleted, cut or overwritten is made again. A cut file never ends the mount, and hides nothing.
+/// S943: an index that was deleted, cut or overwritten is made again. A cut file never ends the mount, and hides
+/// nothing.
 #[test]
 fn s943_damage() {
     let bed = bed();
@@ -294,8 +296,8 @@ fn s943_damage() {
     }
 }
 
-/// S943: a pipe, a link or a folder in the place of a file of the index holds no search up and leads nowhere. A cache folder that
-/// was removed is made again while mounted.
+/// S943: a pipe, a link or a folder in the place of a file of the index holds no search up and leads nowhere. A cache
+/// folder that was removed is made again while mounted.
 #[test]
 fn s943_no_file() {
     let bed = bed();
@@ -328,8 +330,8 @@ fn s943_no_file() {
     soon("nothing is said of it", || !m.cat("status.txt").contains("the index of search"));
 }
 
-/// S944: one process writes the index, and others only read it. Without an index, or where it cannot be written, nothing is hidden,
-/// and `status.txt` says so.
+/// S944: one process writes the index, and others only read it. Without an index, or where it cannot be written,
+/// nothing is hidden, and `status.txt` says so.
 #[test]
 fn s944_one_writer() {
     let bed = bed();
@@ -422,8 +424,8 @@ fn s946_hostile() {
     assert!(after < before + 20_000, "{before} {after} KiB");
 }
 
-/// S947: `msgfs search` prints `hits.txt`, with a mount and without one, for queries of any length. It exits with 0, without hits
-/// with 1, and with 2 for a bad query.
+/// S947: `msgfs search` prints `hits.txt`, with a mount and without one, for queries of any length. It exits with 0,
+/// without hits with 1, and with 2 for a bad query.
 #[test]
 fn s947_the_command() {
     let bed = bed();

@@ -172,8 +172,8 @@ fn s590_a_stopped_msgfs() {
     assert_eq!(m.ls("inbox"), [recs[0].name(0), recs[1].name(0), recs[2].name(0)]);
 }
 
-/// S981: a command that acts for a name whose msgfs is stopped says so within seconds, names the process and the command
-/// that lets it go on, and does nothing. A command that only looks says so, too, and reads the stores.
+/// S981: a command that acts for a name whose msgfs is stopped says so within seconds, names the process and the
+/// command that lets it go on, and does nothing. A command that only looks says so, too, and reads the stores.
 #[test]
 fn s981_a_command_names_the_stopped_msgfs() {
     let bed = Bed::new();

@@ -94,8 +94,8 @@ fn alice_only(alice: &Tree) -> (String, String) {
     (file.file_stem().unwrap().to_str().unwrap().to_owned(), text)
 }
 
-/// S931: a letter is delivered when it lies in the mailbox, and read when the other program reads it. Its replies name no
-/// message, so they prove nothing.
+/// S931: a letter is delivered when it lies in the mailbox, and read when the other program reads it. Its replies name
+/// no message, so they prove nothing.
 #[test]
 fn s931_their_read_is_a_proof() {
     let (bed, _bar, alice, m) = two();

@@ -233,7 +233,8 @@ fn s740_one_identity_by_syncthing() {
     assert!(told.contains("were appended"), "what happened to the logs is told: {told}");
 }
 
-/// S741: the same with `rsync -a --modify-window=-1` of whole files, both ways: each run replaces the log of the other machine.
+/// S741: the same with `rsync -a --modify-window=-1` of whole files, both ways: each run replaces the log of the other
+/// machine.
 #[test]
 fn s741_one_identity_by_rsync() {
     let (one, two) = (Bed::new(), Bed::new());

@@ -405,7 +405,8 @@ fn s1360_what_is_given_up_after_a_lost_answer_may_have_arrived() {
     }
 }
 
-/// S1361: a question that the provider refuses ends at once, with its reason. One that somebody else can answer goes on.
+/// S1361: a question that the provider refuses ends at once, with its reason. One that somebody else can answer goes
+/// on.
 #[test]
 fn s1361_a_question_that_was_refused_is_not_waited_for() {
     let (provider, alice, bob) = pair(Manner::Paper);

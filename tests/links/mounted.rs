@@ -80,9 +80,9 @@ fn s452_thousands_over_nats() {
     }
 }
 
-/// S421, S1095: while the server is away, messages of this machine and of other SAMP programs still arrive. `status.txt` and
-/// `msgfs link` say since when it is away and how much waits. All of it is sent once the server is back, without a
-/// restart.
+/// S421, S1095: while the server is away, messages of this machine and of other SAMP programs still arrive.
+/// `status.txt` and `msgfs link` say since when it is away and how much waits. All of it is sent once the server is
+/// back, without a restart.
 #[test]
 fn s421_a_server_that_is_away_delays_nothing_else() {
     let mut server = Server::stopped("");
@@ -121,8 +121,8 @@ fn s421_a_server_that_is_away_delays_nothing_else() {
     assert!(!doctor.stdout.contains("the link nats"), "{doctor:?}");
 }
 
-/// S1141: what the server has taken is known without a mount, at the first look of a new one, and while the server is away.
-/// Another log in the place of that one proves nothing.
+/// S1141: what the server has taken is known without a mount, at the first look of a new one, and while the server is
+/// away. Another log in the place of that one proves nothing.
 #[test]
 fn s1141_what_the_server_has_taken_stays_known() {
     let mut server = Server::start();

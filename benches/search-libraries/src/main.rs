@@ -1,7 +1,8 @@
 //! Indexes generated messages with one library and queries them. `run` starts it and makes the table.
 //!
-//! `search-libraries build FOLDER COUNT [COMMIT_EVERY]`, `… query FOLDER`, `… wait FOLDER` (opens the index, queries it,
-//! waits for a line on standard input, queries again). The library is the one feature that the program was built with.
+//! `search-libraries build FOLDER COUNT [COMMIT_EVERY]`, `… query FOLDER`, `… wait FOLDER` (opens the index, queries
+//! it, waits for a line on standard input, queries again). The library is the one feature that the program was built
+//! with.
 
 #[cfg(feature = "fts5")]
 mod fts5;

@@ -109,6 +109,7 @@ pub(crate) fn usage_exit_code(line: &[OsString]) -> Option<u8> {
     None
 }
 
+/// Runs `msgfs sendmail`.
 pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let code = |code| move |failure: Failure| Failure::Code(code, failure.to_string());
     if let Some(mode) = args.mode.as_deref().filter(|mode| *mode != "m") {

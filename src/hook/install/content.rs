@@ -68,7 +68,7 @@ impl InstallContent<'_> {
         }
     }
 
-    /// Returns a text with ours in it.
+    /// Returns a text with our content in it.
     pub(super) fn insert_into(&self, text: &str) -> Result<String, String> {
         match self {
             Self::Shared(wanted) => wanted.insert_hooks(text),
@@ -145,7 +145,7 @@ impl InstallContent<'_> {
         }
     }
 
-    /// Returns a text without ours; `None` if the file goes with it.
+    /// Returns a text without our content; `None` if the file must be removed.
     fn remove_from(&self, text: &str) -> Result<Option<String>, String> {
         Ok(match self {
             Self::Shared(wanted) | Self::Own(wanted) | Self::Elsewhere(_, wanted) => {
@@ -156,7 +156,7 @@ impl InstallContent<'_> {
         })
     }
 
-    /// Returns the text from before, if it was kept; else the text without ours. `None` removes the file.
+    /// Returns the text from before, if it was kept; else the text without our content. `None` removes the file.
     pub(super) fn undo_install(
         &self,
         text: &str,

@@ -100,7 +100,7 @@ pub fn find_harnesses(env: &Env) -> Vec<&'static Harness> {
     ALL.iter().filter(there).collect()
 }
 
-/// Puts ours into the file of a harness.
+/// Puts our content into the file of a harness.
 pub fn install_part(
     env: &Env,
     harness: &'static Harness,
@@ -115,8 +115,8 @@ pub fn install_part(
     }
 }
 
-/// Takes ours out of the file of a harness, and out of every other file that may have it from before. The other files
-/// are reported only if there was something to do.
+/// Takes our content out of the file of a harness, and out of every other file that an earlier installation may have
+/// changed. The other files are reported only if there was something to do.
 pub fn uninstall_part(
     env: &Env,
     harness: &'static Harness,

@@ -83,6 +83,7 @@ pub(super) fn find_on_path(env: &Env, program: &str) -> Option<PathBuf> {
     files.find(|file| is_executable(file))
 }
 
+/// Returns true if a path is a file that can be executed.
 pub(super) fn is_executable(file: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt as _;
     std::fs::metadata(file).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)

@@ -24,6 +24,7 @@ pub(super) struct MissingTarget {
 }
 
 impl MissingTarget {
+    /// Returns the report that nothing was installed, with the reason.
     pub(super) fn into_report(self) -> InstallReport {
         let Self { file, why, in_every_folder } = self;
         let outcome = if in_every_folder {
@@ -36,6 +37,7 @@ impl MissingTarget {
 }
 
 impl<'a> InstallTarget<'a> {
+    /// Finds the file of a harness that gets a part of the installation, and the content intended for it.
     pub(super) fn resolve_target(
         env: &Env,
         harness: &'static Harness,

@@ -7,6 +7,8 @@ fn join_fingerprints(keys: &[PublicKey]) -> String {
     keys.iter().rev().map(|k| k.fingerprint().to_string()).collect::<Vec<_>>().join(" or ")
 }
 
+/// Returns the reason for the rejection of a message whose signature is wrong. `offered` is the key that the message
+/// names.
 pub(super) fn describe_wrong_signature(
     from: &str,
     offered: Option<PublicKey>,
@@ -32,6 +34,7 @@ pub(super) fn describe_wrong_signature(
     }
 }
 
+/// Returns the reason for the rejection of a message that is signed with the key of another address.
 pub(super) fn describe_foreign_key(from: &str, offered: PublicKey, owner: &str) -> String {
     format!(
         "its signed text says it is from {}, but it is signed with key {}, which belongs to {}; if \
@@ -70,6 +73,7 @@ pub(super) fn list_refused_keys(address: &str, refused: &[PublicKey]) -> String 
     refused.iter().map(line).collect()
 }
 
+/// Returns the reason for the rejection of a message that is signed with another key than the pinned ones.
 pub(super) fn describe_changed_key(from: &str, offered: PublicKey, pinned: &[PublicKey]) -> String {
     format!(
         "signed with key {}, but the key of {} is {}; if {} really has a new key, accept it with: \

@@ -83,6 +83,7 @@ impl KeyringState {
         }
     }
 
+    /// Returns true if there are changes that the file lacks.
     pub fn is_dirty(&self) -> bool {
         self.has_unsaved_uses || !self.new_pins.is_empty() || !self.new_refusals.is_empty()
     }
@@ -141,6 +142,7 @@ impl KeyringState {
         self.changed_addresses.extend(diff_names(&before, &self.trust_hashes()));
     }
 
+    /// Returns a hash of the trusted keys of each address.
     pub fn trust_hashes(&self) -> BTreeMap<String, u64> {
         let mut hashes: BTreeMap<&str, Sha256> = BTreeMap::new();
         for (address, keys) in &self.trusted {

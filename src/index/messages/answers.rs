@@ -26,7 +26,7 @@ pub(in crate::index) struct AnswerLink {
 pub(super) struct AnswerLinks {
     /// In the order of message positions.
     list: Vec<AnswerLink>,
-    /// By the hash of the id, the messages that answer it. The first question makes it.
+    /// By the hash of the id, the messages that answer it. The first lookup makes this table.
     answering: OnceLock<BTreeSet<(u64, MsgIx)>>,
 }
 

@@ -23,6 +23,7 @@ pub(in crate::index) struct NewMessage {
 }
 
 impl NewMessage {
+    /// Makes the hash of a new message of a writer.
     pub(super) fn new(writer: u32, hash: u64, has_id: bool) -> Self {
         Self { writer, hash, has_id }
     }

@@ -45,16 +45,20 @@ pub struct IndexEntry {
 pub struct EntryFlags(u16);
 
 impl EntryFlags {
+    /// The message counts as read.
     pub(super) const READ: Self = Self(1);
+    /// The message is to me.
     pub(super) const TO_ME: Self = Self(1 << 1);
+    /// The message is from me.
     pub(super) const FROM_ME: Self = Self(1 << 2);
     /// The message is no longer in the store.
     pub(super) const GONE: Self = Self(1 << 3);
     /// A rescan has not found the message again yet.
     pub(super) const STALE: Self = Self(1 << 4);
+    /// The id of the message has 16 hex digits, and the hash contains it.
     pub(super) const ID_HEX: Self = Self(1 << 5);
-    /// The message was marked by reading while this process runs. Its name still opens (docs/SEMANTICS.md, S27). Without
-    /// [`EntryFlags::OWN`] it means that a read position passed the message, and nothing else marked it.
+    /// The message was marked by reading while this process runs. Its name still opens (docs/SEMANTICS.md, S27).
+    /// Without [`EntryFlags::OWN`] it means that a read position passed the message, and nothing else marked it.
     pub(super) const READ_HERE: Self = Self(1 << 6);
     /// The message was rejected, and only `rejected/` shows it.
     pub(super) const REJECTED: Self = Self(1 << 7);
@@ -65,10 +69,12 @@ impl EntryFlags {
     pub(super) const OWN: Self = Self(1 << 11);
     const KEY_SHIFT: u32 = 12;
 
+    /// Returns true if a bit is set.
     pub(super) fn has(self, bit: Self) -> bool {
         self.0 & bit.0 != 0
     }
 
+    /// Sets or clears a bit.
     pub(super) fn set(&mut self, bit: Self, on: bool) {
         if on {
             self.0 |= bit.0;
@@ -77,6 +83,7 @@ impl EntryFlags {
         }
     }
 
+    /// Returns the signature kind and the number of the writer's key.
     pub(super) fn signature(self) -> (SignatureKind, usize) {
         let sig = match (self.0 >> Self::SIG_SHIFT) & 3 {
             0 => SignatureKind::None,
@@ -209,6 +216,7 @@ impl IndexEntry {
         self.flags.has(EntryFlags::REJECTED)
     }
 
+    /// Sets whether only `rejected/` shows it.
     pub(in crate::index) fn set_rejected(&mut self, rejected: bool) {
         self.flags.set(EntryFlags::REJECTED, rejected);
     }
@@ -218,6 +226,7 @@ impl IndexEntry {
         self.flags.has(EntryFlags::GONE)
     }
 
+    /// Notes that it is no longer in the store.
     pub(in crate::index) fn set_gone(&mut self) {
         self.flags.set(EntryFlags::GONE, true);
     }
@@ -227,6 +236,7 @@ impl IndexEntry {
         self.flags.has(EntryFlags::STALE)
     }
 
+    /// Sets whether a rescan has not found it again yet.
     pub(in crate::index) fn set_stale(&mut self, stale: bool) {
         self.flags.set(EntryFlags::STALE, stale);
     }

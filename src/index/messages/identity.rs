@@ -95,6 +95,7 @@ impl EntryTable {
         &self.names
     }
 
+    /// Returns the texts, stores, writers and recipients, for a change.
     pub(in crate::index) fn names_mut(&mut self) -> &mut NameTable {
         &mut self.names
     }
@@ -104,6 +105,7 @@ impl EntryTable {
         &self.links
     }
 
+    /// Returns the reply links, for a change.
     pub(in crate::index) fn links_mut(&mut self) -> &mut ReplyLinks {
         &mut self.links
     }
@@ -237,8 +239,9 @@ impl EntryTable {
         }
     }
 
-    /// Returns the message that an id means: the earliest that was not rejected, or else the earliest. Where links need
-    /// no signature, anybody could choose the earliest, so an id that several messages have means none of them.
+    /// Returns the message that an id means: the earliest that was not rejected, or else the earliest. In a store whose
+    /// links need no signature anybody could make the earliest message, so an id that several messages have means none
+    /// of them.
     pub(in crate::index) fn resolve_id(&self, store: usize, id: StrId) -> Option<MsgIx> {
         let rejected = |ix: MsgIx| self.entry(ix).is_rejected();
         let all = self.links.messages_with_id(store, id);

@@ -1,9 +1,10 @@
-//! Messages that are in several stores: their own, and others that keep them for the time when their own has them no
-//! more.
+//! Messages that are in several stores: in their own store, and in stores that keep them for the time when their own
+//! store has lost them.
 //!
 //! Such a message has one entry, whose place is the one in its own store. The places in the keeping stores wait here.
-//! When the message is gone from the place of its entry, the entry gets the next place. So it keeps its names and inode
-//! numbers. If its own store has a copy of it in another thread, the kept one may count instead, and the copy waits.
+//! When the message is gone from the place of its entry, the entry gets the next place. So the message keeps its names
+//! and inode numbers. If its own store has the message only in another thread (a fork), the kept one may count, and the
+//! other waits here.
 
 use std::collections::BTreeMap;
 
@@ -69,8 +70,8 @@ impl MessageTable {
         self.kept_copies.0.insert((ix, source), copy);
     }
 
-    /// Moves the entry of a message that is gone from a thread to its next place. Returns the thread there; `None` if it
-    /// has no other place.
+    /// Moves the entry of a message that is gone from a thread to its next place. Returns the thread there; `None` if
+    /// it has no other place.
     pub(in crate::index) fn use_kept_copy(
         &mut self,
         ix: MsgIx,
@@ -101,8 +102,8 @@ impl MessageTable {
         self.kept_copies.0.retain(|_, copy| copy.stale == 0 || !is_among(copy.source));
     }
 
-    /// Returns the home of a message that a store reports. Of several stores from which it may have been kept, it is the
-    /// one that has it.
+    /// Returns the home of a message that a store reports. For a kept message it is the store of the original kind that
+    /// has it, else the first store of that kind, else the keeping store itself.
     pub(in crate::index) fn find_message_home(
         &self,
         store: usize,

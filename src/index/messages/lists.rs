@@ -16,7 +16,7 @@ impl EntryTable {
     }
 }
 
-/// The lists. A lookup that panics leaves them as they are.
+/// The lists of messages. They change only after all lookups of entries succeeded, so a panic leaves them whole.
 #[derive(Debug, Default)]
 pub(super) struct MessageLists {
     pub(super) to_me: Vec<MsgIx>,
@@ -65,7 +65,7 @@ impl<'a> ListedMessages<'a> {
         })
     }
 
-    /// Returns the same for my messages in a thread that are after `start`.
+    /// Returns the time of the newest of my messages in a thread that are after `start`.
     pub fn newest_from_me_in(self, thread: ThreadIx, start: Timestamp) -> Option<Timestamp> {
         let later = self.lists.from_me.split_at(self.count_from_me_until(start)).1;
         self.find_newest_time(later, |e| e.thread() == thread)
@@ -100,8 +100,8 @@ impl MessageTable {
         ListedMessages { known: &self.known, lists: &self.lists }
     }
 
-    /// Returns true if a message to me in a thread tells this second and no more of its time, and names no id that it
-    /// answers.
+    /// Returns true if a thread has a message to me whose time is exactly this whole second and that names no answered
+    /// id.
     pub fn has_undated_answer(&self, thread: ThreadIx, second: Timestamp) -> bool {
         let newest_first = self.lists.to_me.iter().rev().copied();
         let mut since = newest_first.take_while(|ix| self.name_time(self.entry(*ix)) >= second);
@@ -138,6 +138,7 @@ impl MessageTable {
 }
 
 impl MessageLists {
+    /// Makes the lists of a snapshot, which are sorted.
     pub fn from_snapshot(to_me: Vec<MsgIx>, from_me: Vec<MsgIx>) -> Self {
         Self { to_me, from_me, unsorted: false }
     }

@@ -4,7 +4,8 @@
 //! - [`entry`](IndexEntry): one message (56 bytes). [`names`](NameTable): texts, stores, writers, recipients.
 //! - [`identity`](EntryTable): the entries, their ids and order. `links`: the ids that messages have and answer.
 //!   `lists`: the lists in which views show messages.
-//! - `answers`: the ids that messages to me answer. `multicast`: messages to several recipients, with a record for each.
+//! - `answers`: the ids that messages to me answer. `multicast`: messages to several recipients, with a record for
+//!   each.
 //! - `kept`: messages that other stores keep.
 //! - `arrival`: messages that come, or that their store reports with other values.
 

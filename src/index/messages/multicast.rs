@@ -1,10 +1,10 @@
 //! Messages to several recipients that have a record for each of them. One record represents the message where
 //! it is shown once, and in some stores all records are shown under one id.
 //!
-//! Records are one message if they have the same writer, key and digest, and answer one message. In a store that shows the key as an id,
-//! the live record whose own id is the key decides which digest counts, or else the earliest live record. A record
-//! with another digest stands alone under its own id. The representative is the record to me, or else the one to
-//! the first recipient, or else the earliest.
+//! Records are one message if they have the same writer, key and digest, and answer one message. In a store that shows
+//! the key as an id, the live record whose own id is the key decides which digest counts, or else the earliest live
+//! record. A record with another digest stands alone under its own id. The representative is the record to me, or else
+//! the one to the first recipient, or else the earliest.
 //!
 //! A change of the records only notes their key. [`MessageTable::settle_multicasts`] applies all changes at once, so
 //! that many records of one message cost no more than others.
@@ -82,6 +82,7 @@ pub(super) struct MulticastTable {
 }
 
 impl MulticastTable {
+    /// Returns true if there are no such records.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
@@ -264,7 +265,7 @@ impl MessageTable {
             first.map(|ix| self.known.entry(ix).time())
         };
         let mut keys: Vec<(u32, u64)> = self.multicasts.unsettled.iter().copied().collect();
-        // A message comes before its answers.
+        // Messages are settled in the order of time, so a message has its shared id before those that answer it.
         keys.sort_by_cached_key(time_of);
         self.multicasts.unsettled.clear();
         let mut changed = Vec::new();
@@ -298,7 +299,8 @@ impl MessageTable {
     }
 
     /// Returns the records among these that are one message, in order, and true if that depends on the messages which
-    /// they answer. Records of an earlier msgfs name the own id of the record to the same recipient.
+    /// they answer. A record that an earlier msgfs wrote answers the id of the record that its own recipient got, so
+    /// different answered ids may mean one message.
     fn find_equal_records(&self, writer: u32, key: u64, all: &[MsgIx]) -> (Vec<MsgIx>, bool) {
         let record = |ix: &MsgIx| self.multicasts.get(*ix).filter(|_| self.entry(*ix).is_live());
         let live: Vec<&MulticastRecord> = all.iter().filter_map(record).collect();

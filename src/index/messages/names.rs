@@ -48,6 +48,7 @@ pub(in crate::index) struct StoreInfo {
 }
 
 impl StoreInfo {
+    /// Makes the data of a store of this name.
     pub fn with_name(name: &str) -> Self {
         let salt = stable_hash(1, &[name]) & IDENTITY_MASK;
         Self { name: name.to_owned(), salt, ..Self::default() }
@@ -117,10 +118,12 @@ impl NameTable {
         header.writers = self.writers.iter().map(saved).collect();
     }
 
+    /// Returns the interner of the texts.
     pub(super) fn texts(&self) -> &Interner {
         &self.texts
     }
 
+    /// Returns the interner of the texts, for a change.
     pub(super) fn texts_mut(&mut self) -> &mut Interner {
         &mut self.texts
     }
@@ -159,6 +162,7 @@ impl NameTable {
         at(&self.stores, store)
     }
 
+    /// Returns a store by its number, for a change.
     #[track_caller]
     pub(super) fn store_mut(&mut self, store: usize) -> &mut StoreInfo {
         at_mut(&mut self.stores, store)
@@ -185,6 +189,7 @@ impl NameTable {
         at(&self.writers, writer as usize)
     }
 
+    /// Returns a writer by its number, for a change.
     #[track_caller]
     pub(super) fn writer_mut(&mut self, writer: u32) -> &mut Writer {
         at_mut(&mut self.writers, writer as usize)

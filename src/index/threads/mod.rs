@@ -203,7 +203,7 @@ impl ThreadTable {
         self.find_thread_except(messages, identity, None)
     }
 
-    /// Returns the same without a search in one of the stores.
+    /// Returns the thread with an identity. The store `except` is not searched.
     fn find_thread_except(
         &self,
         messages: &MessageTable,
@@ -230,7 +230,8 @@ impl ThreadTable {
         self.thread_messages_since(messages, thread, Timestamp::from_millis(i64::MIN))
     }
 
-    /// Returns those whose names have this time or a later one; `None` if the thread has more than `most` messages.
+    /// Returns the messages of a thread whose names have this time or a later one; `None` if the thread has more than
+    /// `most` messages.
     pub fn short_thread_since(
         &self,
         messages: &MessageTable,
@@ -255,7 +256,7 @@ impl ThreadTable {
         out
     }
 
-    /// Returns the time of the newest of them.
+    /// Returns the time of the newest live message of a thread.
     pub fn newest_thread_time(
         &self,
         messages: &MessageTable,

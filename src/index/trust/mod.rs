@@ -22,7 +22,7 @@ use super::snapshot::SnapshotHeader;
 use crate::model::{PublicKey, SignatureState};
 use missing::SigningChanges;
 
-/// The keys of a writer, and the key that its unsigned messages lack.
+/// The keys of a writer, and the key with which its unsigned messages should have been signed.
 #[derive(Clone, Debug, Default)]
 struct WriterTrust {
     /// The keys that validly signed a message of this writer, oldest first.

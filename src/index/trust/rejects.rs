@@ -50,6 +50,7 @@ impl TrustTable {
         Some((key, reject))
     }
 
+    /// Adds a rejection of a store, and the message in it if there is one.
     pub(in crate::index) fn add_reject(
         &mut self,
         messages: &MessageTable,
@@ -102,6 +103,7 @@ impl TrustTable {
         reject.is_some_and(|reject| reject.is_changed && reject.message == Some(ix))
     }
 
+    /// Removes the rejections for which `drop` returns true.
     pub(in crate::index) fn remove_rejects(
         &mut self,
         drop: impl Fn(&RejectionKey, &IndexedRejection) -> bool,

@@ -108,7 +108,7 @@ impl BrokenFetches {
         }
     }
 
-    /// Notes that the letter that was asked for last could not be saved here, which says nothing about it.
+    /// Notes that the letter that was asked for last could not be saved here, which says nothing about the letter.
     pub fn leave_letter(&mut self) {
         self.current = None;
     }

@@ -16,9 +16,9 @@ pub const MAX_PARTS: usize = 100;
 /// The faults of a letter's attachments.
 #[derive(Debug, Default)]
 pub struct AttachmentFaults {
-    /// The lines that tell them in a text.
+    /// The lines that describe the faults in a text.
     text: String,
-    /// The names that tell them in the list of attachments, where each is shown as missing.
+    /// The names that describe the faults in the list of attachments, where each is shown as missing.
     missing: Vec<String>,
 }
 
@@ -52,7 +52,8 @@ pub fn render_letter(lines: &[(&str, String)], body: &str) -> Vec<u8> {
 /// Builds the mail to file of these header lines, this text and these files. Its name is the id that its writer signed,
 /// if that is a valid name, else `other_name`. An empty Message-ID becomes that name, because the program of the format
 /// lists letters by Message-ID and opens them by name. The faults stand behind the text, unless that is one signed
-/// block, which they would void. Then the list of attachments tells them, or the hashes that the block itself has.
+/// block, which they would void. Then the list of attachments describes them, or the hashes in the block itself show
+/// them.
 pub fn build_arrived_letter(
     mut lines: Vec<(&str, String)>,
     mut body: String,

@@ -285,7 +285,7 @@ impl MailEngine {
             None => mime::mail_to_letter(bytes, folder)?,
         };
         if self.is_own_copy(bytes, &arrived) {
-            // The reference should not show it either.
+            // The reference program should not show this mail either.
             return Ok(FetchedItem {
                 ack_id: Some(brought.seen),
                 ..FetchedItem::from_known_id(brought.id)

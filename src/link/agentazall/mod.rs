@@ -148,7 +148,7 @@ impl NonDaemonCache {
         let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
         let all = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         let all: HashSet<u32> = all.collect();
-        // The system gives their ids out again.
+        // The system uses the ids of ended processes again.
         self.looks.retain(|id, _| all.contains(id));
         let looks = &self.looks;
         all.into_iter().filter(|id| looks.get(id).is_none_or(|looks| *looks < LOOKS)).collect()

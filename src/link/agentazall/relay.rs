@@ -415,8 +415,8 @@ fn parse_payload(payload: &str) -> (String, String, Vec<Value>) {
     }
 }
 
-/// Writes attachments to a folder under usable names. One that cannot be decoded is kept as it came, and told, since
-/// the relay has deleted it.
+/// Writes attachments to a folder under usable names. An attachment that cannot be decoded is kept as it came and named
+/// in the letter, because the relay has deleted it.
 fn write_attachments(
     attachments: &[Value],
     folder: &Path,

@@ -41,14 +41,17 @@ impl fmt::Debug for AmpApiKey {
 }
 
 impl AmpApiKey {
+    /// Makes a key from its text.
     pub fn new(text: &str) -> Self {
         Self(Zeroizing::new(text.to_owned()))
     }
 
+    /// Returns the text of the key.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
+    /// Returns the text of the key, which is wiped from memory when it is dropped.
     pub fn into_secret(self) -> Zeroizing<String> {
         self.0
     }

@@ -100,13 +100,13 @@ impl MessageLink {
         for (_, outcome) in outcomes {
             self.apply_outcome(ExchangeSort::Delivery, Some(outcome), schedule);
         }
-        // The counts follow at the end of the job, right before the store hears of it.
+        // The counts follow at the end of the job, right before the store is told of it.
         changed();
         Ok(())
     }
 
-    /// Records what follows for the messages of a job that have no outcome. If the job has no end, its carrier died, and
-    /// the engine may have the first of them.
+    /// Records what follows for the messages of a job that have no outcome. If the job has no end, its carrier died,
+    /// and the engine may have the first of them.
     pub(super) fn finish_delivery(
         &self,
         messages: &[MessageOrder],
@@ -193,8 +193,8 @@ fn change_after(entry: &JournalEntry, outcome: &ExchangeOutcome) -> EntryChange 
     }
 }
 
-/// Returns the change of an entry that goes later. Its try failed for a reason, and perhaps has no answer. `choose` gets
-/// the time that its own backoff gives.
+/// Returns the change of an entry that goes later. Its try failed for a reason, and perhaps has no answer. `choose`
+/// gets the time that its own backoff gives.
 fn delay_entry(
     entry: &JournalEntry,
     (why, is_unanswered): (&str, bool),

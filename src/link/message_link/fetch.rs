@@ -29,7 +29,7 @@ impl MessageLink {
             known.map(str::to_owned).collect()
         };
         // The carrier must not stay before the first answer, so that people learn of each try, nor after a delivery, of
-        // which the store must hear.
+        // which the store must be told.
         let may_stay = matches!(self.board.health().state, LinkState::Connected { .. })
             && std::mem::take(&mut schedule.delivered) == 0;
         let every =

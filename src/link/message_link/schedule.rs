@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::link::backoff;
 
-/// The longest backoff after a carrier was killed, which says nothing about the engine.
+/// The longest backoff after a carrier was killed. Its death says nothing about the engine.
 const KILLED_WAIT: Duration = Duration::from_secs(5);
 /// The most failures that count while only sending fails. They make a pause of 5 s.
 const LONE_FAILURES: u32 = 2;

@@ -578,8 +578,8 @@ fn given_up_and_tried_again() {
     assert_eq!(bench.fake.0.lock().got, [b"two"]);
 }
 
-/// A message that is given up after a try without an answer may have arrived, whatever later tries said. One that is given
-/// up before each try, or after tries that the engine did not take, has not.
+/// A message that is given up after a try without an answer may have arrived, whatever later tries said. One that is
+/// given up before each try, or after tries that the engine did not take, has not.
 #[test]
 fn what_is_given_up_after_a_lost_answer_may_have_arrived() {
     quiet(|| {
@@ -647,8 +647,8 @@ fn many_messages_go_in_one_session() {
     assert!(turns <= 12, "{turns} jobs");
 }
 
-/// The carrier dies at any message of a job, before or after the engine has it. All messages go, in their order, and only
-/// the one that the engine may not have got goes twice.
+/// The carrier dies at any message of a job, before or after the engine has it. All messages go, in their order, and
+/// only the one that the engine may not have got goes twice.
 #[test]
 fn a_carrier_that_dies_between_messages_loses_and_doubles_nothing() {
     quiet(|| {

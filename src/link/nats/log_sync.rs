@@ -91,7 +91,7 @@ impl WriterState {
         Ok(mine)
     }
 
-    /// Moves past lines that are published or stay here. Returns true if no line is left.
+    /// Moves past lines that are published or that stay on this machine. Returns true if no line is left.
     pub fn advance_compared(&mut self, writer: &str, file: Option<&File>) -> io::Result<bool> {
         let Some((ino, done)) = self.place.odd else { return Ok(true) };
         if let (Some(published), Some(file)) = (&self.published_ids, file) {
@@ -388,8 +388,8 @@ impl LogSync {
         self.notes.is_dirty |= self.notes.lasting.len() != before;
     }
 
-    /// Records that the connection ended. After three times in a row at the same request, that request is made in a way
-    /// that nothing can break. Returns true if the next try will differ.
+    /// Records that the connection ended. After three times in a row at the same request, that request is made more
+    /// carefully, so that no message can end the connection. Returns true if the next try will differ.
     pub fn note_disconnect(&mut self) -> bool {
         self.remove_publish_notes();
         self.report_notes();

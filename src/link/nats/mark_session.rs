@@ -22,8 +22,8 @@ use crate::model::sanitize_line;
 
 /// The number of silences in a row, of five seconds each, after which the bucket is checked.
 const SILENCES: u32 = 6;
-/// The number of connections in a row that were lost before all was read, after which values are read in a way that
-/// nothing can break.
+/// The number of connections in a row that were lost before all was read, after which values are read one by one
+/// through the API, so that no value can end the connection.
 const STRIKES: u32 = 3;
 /// The number of counts that are merged at once.
 const COUNTS: usize = 4096;
@@ -214,7 +214,7 @@ impl<'a> MarkSession<'a> {
         Ok(())
     }
 
-    /// Reads all values one by one, in a way that nothing can break.
+    /// Reads all values one by one through the API, so that no value can end the connection.
     async fn read_carefully(&mut self) -> Result<(), NatsError> {
         loop {
             let next = self.known.last_seq + 1;

@@ -220,7 +220,7 @@ impl MarkSyncWorker {
         known.last_seq = 0;
         let ended = mark_session::run(self, known).await;
         let at_first = !self.is_connected.load(Ordering::Relaxed);
-        // How many values came before is chance.
+        // The number of values that arrived before the loss is chance, so it does not count.
         let again = at_first && matches!(ended, Err(NatsError::Lost(_)));
         known.strikes = if again { known.strikes + 1 } else { 0 };
         ended

@@ -351,7 +351,7 @@ impl NatsWorker {
         self.exchange_lines(log_sync, &mut server, (feed, pending), info.can_batch()).await
     }
 
-    /// Reads the next messages one by one, in a way that nothing can break.
+    /// Reads the next messages one by one through the API, so that no message can end the connection.
     async fn read_carefully(
         &self,
         log_sync: &mut LogSync,

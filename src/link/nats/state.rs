@@ -19,6 +19,7 @@ use crate::store::append_log::{AppendLog, AppendSync, read_log, split_log};
 use crate::store::fs::{self, Stamp};
 
 const LOCK: &str = "lock";
+/// The name of the journal in the folder of a link.
 pub const JOURNAL: &str = "journal.jsonl";
 
 /// The limit on the size of a journal.
@@ -96,7 +97,7 @@ impl SubjectPosition {
         }
     }
 
-    /// Sets whether the local log is `odd`. What was known of its ranges counts no more.
+    /// Sets or clears `odd`, and forgets the local tail and the published ranges.
     pub fn set_odd(&mut self, odd: Option<(u64, u64)>) {
         (self.odd, self.local_tail) = (odd, None);
         self.published.clear();

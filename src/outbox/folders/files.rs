@@ -157,6 +157,7 @@ impl ComposeFolders {
         true
     }
 
+    /// Removes a file of a folder. Without its text, the folder is not sent any more.
     pub fn unlink(&self, name: &str, file: &str) -> Result<(), OutboxError> {
         self.update_folder(name, |folder| {
             folder.files.remove(file).ok_or(OutboxError::NotFound)?;
@@ -169,6 +170,7 @@ impl ComposeFolders {
         })
     }
 
+    /// Renames a file of a folder. Without its text, the folder is not sent any more.
     pub fn rename_file(&self, name: &str, from: &str, to: &str) -> Result<(), OutboxError> {
         self.update_folder(name, |folder| {
             let entry = folder.files.remove(from).ok_or(OutboxError::NotFound)?;

@@ -15,7 +15,7 @@ use crate::store::{DeliveryQueue, Durability, Facets, MessageAppender, StoreErro
 
 /// The time that a message that could not be appended or delivered waits before the next attempt.
 const RETRY: Duration = Duration::from_secs(5);
-/// The same for a message that the store refuses: only a person can mend that.
+/// The time that a message that its store refuses waits before the next attempt: only a person can remove the reason.
 const REFUSED: Duration = Duration::from_secs(300);
 
 /// The time that appended messages wait for their disk. Messages appended meanwhile share the sync. The spool has them,
@@ -38,6 +38,7 @@ struct UnsyncedAppends {
     due: Option<Instant>,
 }
 
+/// The thread that appends accepted drafts to their stores.
 pub(super) struct SendWorker {
     pub context: Arc<SendContext>,
     pub shared: Arc<SenderShared>,
@@ -198,11 +199,11 @@ impl SendWorker {
         deliver
     }
 
-    /// Syncs each store once, and then ends the spool entries of what is in the stores.
+    /// Syncs each store once, and then ends the spool entries of the messages that the stores have.
     fn sync_stores(&self, mut behind: UnsyncedAppends, failed: &mut Vec<FailedJob>) {
         for number in behind.stores {
             if let Err(why) = self.sync_store(number) {
-                // Nobody knows which messages the disk has: all are looked for again.
+                // It is unknown which messages are on disk, so all are looked for again.
                 for n in behind.appended.drain(..) {
                     failed.push(self.defer_job(n, self.context.spool.get(n), &why));
                 }
@@ -218,7 +219,7 @@ impl SendWorker {
         self.context.trim_spool();
     }
 
-    /// Waits until what a store has is on disk, if the settings ask for that.
+    /// Waits until the messages of a store are on disk, if the settings ask for that.
     fn sync_store(&self, number: usize) -> Result<(), AppendFailure> {
         match (self.context.durability, self.context.index.stores().get(number)) {
             (Durability::Fsync, Some(store)) => store
@@ -229,7 +230,8 @@ impl SendWorker {
         }
     }
 
-    /// Has jobs that wait for other stores look again for what they put into this store, because its disk failed.
+    /// Adds to waiting jobs their parcels for this store that were appended already, because its disk failed: they are
+    /// looked for again.
     fn mark_doubtful(&self, number: usize, failed: &mut [FailedJob]) {
         let Some(store) = self.context.index.stores().get(number) else { return };
         for FailedJob { job, .. } in failed {
@@ -241,8 +243,8 @@ impl SendWorker {
         }
     }
 
-    /// Runs `work` and catches a panic. The jobs under way then stay in the spool for the next process. Nobody knows
-    /// any more which disks are behind, so all waiting jobs are looked for again, and synced.
+    /// Runs `work` and catches a panic. The jobs under way then stay in the spool for the next process. It is then
+    /// unknown which stores are not synced, so the parcels of all waiting jobs are looked for again, and synced.
     fn catch_panic<T>(
         &self,
         failed: &mut Vec<FailedJob>,

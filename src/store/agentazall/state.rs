@@ -1,6 +1,6 @@
 //! The saved state of the store. It lies in the folder of msgfs's own state, because the cache may be lost. It has the
-//! ids by which messages are known ([`id_ledger`](super::id_ledger)), the recipients that have mail which waits for others, and
-//! the removed texts.
+//! ids by which messages are known ([`id_ledger`](super::id_ledger)), the recipients that have mail which waits for
+//! others, and the removed texts.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

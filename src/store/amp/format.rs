@@ -6,11 +6,11 @@
 //!    was while its file cannot be parsed, and is gone only when the file is.
 //! 2. Ids are not signed, and anybody may write any file. So two files are one message only if they have equal content
 //!    under one id (mail to myself, in `inbox/` and `sent/`). Other content under the same id is another message, and
-//!    its id carries a hash ([`QUALIFIER`](crate::model::QUALIFIER)). So nothing that replaces a verified message inherits its
-//!    verdict. The first to arrive keeps the plain id; files are numbered and read in the order of their arrival. A
-//!    message that was never shown, because its signature is malformed or wrong, has no place to take. Other clients
-//!    change content on the way, and not every such change is one that a signature allows. So of the files of one
-//!    message, one with a valid signature is reported.
+//!    its id carries a hash ([`QUALIFIER`](crate::model::QUALIFIER)). So nothing that replaces a verified message
+//!    inherits its verdict. The first to arrive keeps the plain id; files are numbered and read in the order of their
+//!    arrival. A message that was never shown, because its signature is malformed or wrong, has no place to take. Other
+//!    clients change content on the way, and not every such change is one that a signature allows. So of the files of
+//!    one message, one with a valid signature is reported.
 //! 3. Only a file in `sent/` makes a message mine. A file in `inbox/` that names me as its sender proves nothing.
 //! 4. Stale mail stays out of the inbox: it is reported as read, and the file is left alone.
 

@@ -43,8 +43,8 @@ impl AmqStore {
         new.map_or_else(Receipt::default, delivered)
     }
 
-    /// Returns the hash of the bytes of a message, and the names of its copies. The table does not know whether a file has
-    /// changed since the last scan.
+    /// Returns the hash of the bytes of a message, and the names of its copies. The table does not know whether a file
+    /// has changed since the last scan.
     fn list_copies(&self, source: u32) -> Option<(u64, BTreeSet<String>)> {
         let table = self.table.read();
         let copies = self.format.find_copies(&table, source).into_iter();
@@ -52,8 +52,8 @@ impl AmqStore {
         Some((table.facts(source)?.content, names))
     }
 
-    /// Returns the time of the file in a folder of a recipient that has one of these names and the bytes of this hash, if
-    /// there is one.
+    /// Returns the time of the file in a folder of a recipient that has one of these names and the bytes of this hash,
+    /// if there is one.
     fn find_copy_time(
         &self,
         to: &str,

@@ -61,7 +61,7 @@ impl MessageAppender for AmqStore {
         id.contains("_pid") && id.starts_with(|c: char| c.is_ascii_digit()) && message::is_id(id)
     }
 
-    /// Prepares one message for all recipients. It writes nothing.
+    /// Parses a prepared record. Returns `None` if it is not a message.
     fn preview_message(&self, prepared: &PreparedRecord) -> Option<Message> {
         message::parse(prepared.bytes.as_bytes()).ok().map(|read| read.message)
     }
@@ -73,6 +73,7 @@ impl MessageAppender for AmqStore {
             .map_err(StoreError::Invalid)
     }
 
+    /// Prepares one message for all recipients. It writes nothing.
     fn prepare_records(
         &self,
         draft: &Draft,

@@ -2,9 +2,9 @@
 //!
 //! Ids are unique by rule, but logs are copied: a fork holds the messages of its original thread, a worktree may hold a
 //! stale copy of a thread, and a broken writer may use an id twice. Each of them is a message of its own. The first one
-//! keeps the plain id. A later one gets a hash ([`QUALIFIER`](crate::model::QUALIFIER)). In each log, the first message of
-//! the id gets the hash of thread and id, and the others that of their content, too. Names that would be equal have this
-//! hash, also the name of the message with the plain id. So names do not depend on which message came first.
+//! keeps the plain id. A later one gets a hash ([`QUALIFIER`](crate::model::QUALIFIER)). In each log, the first message
+//! of the id gets the hash of thread and id, and the others that of their content, too. Names that would be equal have
+//! this hash, also the name of the message with the plain id. So names do not depend on which message came first.
 
 use std::borrow::Cow;
 

@@ -154,7 +154,8 @@ pub struct AtsfCounts {
 }
 
 impl AtsfCounts {
-    /// Returns the time in the name of the next message, if that was written at this time: it keeps the order of the log.
+    /// Returns the time in the name of the next message, if that was written at this time: it keeps the order of the
+    /// log.
     pub(super) fn next_name_time(&self, time: Timestamp) -> Timestamp {
         time.kept_behind(self.name_time.map(Timestamp::from_millis))
     }

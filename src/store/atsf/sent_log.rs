@@ -94,8 +94,8 @@ impl AtsfSentLog {
         self.spans.lock().by_hash.get(&print).copied()
     }
 
-    /// Returns true if the message of this id was appended with another content or time than that of a line. Its spelling
-    /// and other members do not count.
+    /// Returns true if the message of this id was appended with another content or time than that of a line. Its
+    /// spelling and other members do not count.
     pub fn is_altered(&self, print: u64, line: &str) -> bool {
         let Some(span) = self.find_span(print).filter(|span| span.hash != hash_text(line)) else {
             return false;

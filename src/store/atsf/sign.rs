@@ -45,8 +45,8 @@ pub fn extract_claim(line: &str) -> Option<SignatureClaim> {
     })
 }
 
-/// Returns what a message on this line says, in one spelling: its content and its time. Other programs drop members that
-/// they do not know, so no other member counts.
+/// Returns what a message on this line says, in one spelling: its content and its time. Other programs drop members
+/// that they do not know, so no other member counts.
 pub fn text_bytes(line: &str) -> Option<Vec<u8>> {
     let parsed = super::line::parse(line).ok()?;
     let mut object = format!("{{\"content\":{},\"timestamp\":", parsed.content);

@@ -5,7 +5,8 @@
 //!   faults. It implements the trait of stores, once.
 //! - [`files`] is the reader of sources that are messages as a whole. `lines` is the reader of logs, in which each line
 //!   is a message.
-//! - `format` is the part of a format that does not depend on that. `health` says whether a store can be read.
+//! - `format` is the part of a format that does not depend on the kind of sources. `health` says whether a store can be
+//!   read.
 
 pub mod files;
 mod format;

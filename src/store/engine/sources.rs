@@ -32,7 +32,7 @@ pub struct SourceStore<F, T, R> {
     pub(super) memory: Mutex<ScanMemory>,
     /// Paths at which something changed since the last scan.
     pub(super) noted: Mutex<HashSet<PathBuf>>,
-    /// The listener that hears of folders before they are listed.
+    /// The listener that is told of folders before they are listed.
     pub(super) listener: OnceLock<Arc<dyn FolderListener>>,
 }
 
@@ -50,7 +50,7 @@ pub trait Engine: MessageReader + RawTree + Send + Sync {
     /// Reads the state that the reader keeps in a folder of msgfs; see [`Store::read_state`].
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Store::read_state`].
     fn load_reader_state(&self, _dir: &Path) -> Result<(), StoreError> {
         Ok(())
     }
@@ -68,7 +68,7 @@ pub trait Engine: MessageReader + RawTree + Send + Sync {
     /// Reports everything that is new or changed; see [`Store::scan`].
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Store::scan`].
     fn scan_sources(
         &self,
         memory: &mut ScanMemory,
@@ -118,6 +118,7 @@ impl<F, T: Default, R> SourceStore<F, T, R> {
 }
 
 impl<F, T, R> SourceStore<F, T, R> {
+    /// Returns the paths at which something changed since the last scan, and forgets them.
     pub(super) fn take_noted_paths(&self) -> HashSet<PathBuf> {
         std::mem::take(&mut *self.noted.lock())
     }
@@ -175,7 +176,7 @@ where
 
     fn scan(&self, full: bool, sink: &mut dyn ScanSink) -> Result<(), StoreError> {
         let mut memory = self.memory.lock();
-        // If the folder is there, it is missed from now on.
+        // If the folder exists now, the call notes that, so that a missing folder is reported from now on.
         self.health.describe_missing_folder(&self.properties.dir);
         self.scan_sources(&mut memory, full, sink)
     }

@@ -290,7 +290,7 @@ impl FileFormat for MaildirFormat {
         let from = shown.from.unwrap_or_default().to_ascii_lowercase();
         let in_sent = copies.iter().any(|(role, _)| *role == MailFolderRole::Sent);
         let has_my_name = self.settings.me.contains(&from);
-        // Anybody can write my address into a mail. What another key signed under it is rejected.
+        // Anybody can write my address into a mail, so it must be signed. The index rejects it if the key is not mine.
         let from_me = in_sent || has_my_name && mail.is_signed;
         let is_my_name_unproven = has_my_name && !in_sent;
         let has_note = in_sent && self.outcomes.find_refusal(&shown.id).is_some();

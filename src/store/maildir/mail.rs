@@ -159,7 +159,8 @@ fn shorten_id(id: String) -> String {
     if id.len() > ID_BYTES { digest_id(&Sha256::digest(id)) } else { id }
 }
 
-/// Returns the id of a mail that carries none, or a long one. What carries a mail changes nothing of it.
+/// Returns an id made from a digest: that of the contents of a mail without an id, or of an id that is too long. The
+/// headers that transports add do not change it.
 fn digest_id(digest: &[u8]) -> String {
     format!("sha256-{}", encode_hex(digest.get(..16).unwrap_or_default()))
 }

@@ -1,6 +1,7 @@
 //! Maildir: one mail a file, as mail programs and servers keep them (docs/formats/maildir.md).
 //!
-//! - [`mail`]: one mail. [`names`]: names of files, flags and folders. [`mod@format`]: a Maildir as files of the engine.
+//! - [`mail`]: one mail. [`names`]: names of files, flags and folders. [`mod@format`]: a Maildir as files of the
+//!   engine.
 //! - `settings`: the keys of the configuration. `mark`: flags. `compose`: the bytes of a new mail. `send`: its way.
 //!   `outcomes`: who has a mail that others wait for, and what `sendmail` refused. `receipts`: proofs that a mail was
 //!   read. `check`: `msgfs check`.

@@ -25,8 +25,8 @@ pub fn unique_part(name: &str) -> &str {
     split_flags(name).0
 }
 
-/// Returns the part of a name that programs keep that carry mail to a server: they add numbers and sizes to it, behind a
-/// comma. A name that msgfs gives has no comma.
+/// Returns the part of a name that programs keep that carry mail to a server: they add numbers and sizes to it, behind
+/// a comma. A name that msgfs gives has no comma.
 pub fn delivery_part(name: &str) -> &str {
     unique_part(name).split(',').next().unwrap_or_default()
 }

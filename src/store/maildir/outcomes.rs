@@ -1,6 +1,6 @@
 //! The outcomes of mails that are not the same for all recipients: those on this machine have a mail while others wait
-//! for it, or `sendmail` refused it for good. Nobody gets it again, whatever they did with it. A log in the state folder
-//! tells it, so that this holds over restarts.
+//! for it, or `sendmail` refused it for good. Nobody gets it again, whatever they did with it. A log in the state
+//! folder tells it, so that this holds over restarts.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -83,8 +83,8 @@ impl MailOutcomes {
         self.look(|table| table.served.get(id).cloned().unwrap_or_default())
     }
 
-    /// Notes an outcome. A refusal that cannot be saved does not count. Who has a mail is then known until this process
-    /// ends.
+    /// Notes an outcome. A refusal that cannot be saved does not count. The recipients who have a mail are then known
+    /// only until this process ends.
     ///
     /// # Errors
     /// The error of the system.

@@ -165,8 +165,8 @@ impl MessageAppender for MaildirStore {
         fs::check_room_for_files(self.dir(), bytes.saturating_mul(3), 3)
     }
 
-    /// Keeps a copy of a mail, and delivers it. The program that sends mail gets some time. Then the mail is busy. What
-    /// the program refuses is done, too: only the copy stays.
+    /// Keeps a copy of a mail, and delivers it. Waits some time for the program that sends mail; after that the append
+    /// fails as busy. A mail that the program refuses counts as done, too: only the copy stays.
     fn append_record(&self, prepared: &PreparedRecord) -> Result<(), StoreError> {
         let (outcomes, id) = (&self.format.outcomes, plain_id(&prepared.id));
         let known = outcomes.find_served(id).map_err(|e| StoreError::io(self.dir(), e))?;
@@ -188,7 +188,7 @@ impl MessageAppender for MaildirStore {
 
 impl MaildirStore {
     /// Keeps a copy of a mail, delivers it to those of this machine who do not have it, and hands it to the program for
-    /// all others. Whoever has it then is added to `served`.
+    /// all others. Adds each recipient who has it to `served`.
     fn send_mail(
         &self,
         prepared: &PreparedRecord,
@@ -357,8 +357,8 @@ fn read_attachment(file: &DraftAttachment) -> Result<(String, Vec<u8>), StoreErr
 }
 
 impl SendmailRuns {
-    /// Lets every later append wait for its run until this time, and begin no other one. Returns true if there is a run
-    /// for which no append waits now.
+    /// Sets the time until which later appends wait for their runs, and lets no new run begin. Returns true if there is
+    /// a run for which no append waits.
     fn end(&self, deadline: Instant) -> bool {
         let mut runs = self.0.lock();
         runs.ending = Some(deadline);

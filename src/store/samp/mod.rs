@@ -3,7 +3,8 @@
 //! - [`record`] is one line, its members, and its id.
 //! - [`thread`] and [`alias`] have the rules for names and derived threads.
 //! - `read_position` is the read position that other readers of the folder share. `receipts` are the proofs in it.
-//! - [`files`] are those that come with a message; `first_record` finds their bytes for a record that has only the list.
+//! - [`files`] are those that come with a message; `first_record` finds their bytes for a record that has only the
+//!   list.
 //! - `append` is the one write that this module ever makes to a log, its own.
 //! - `recovery` appends lines again that other programs took out of that log. `backup` has these lines.
 //!
@@ -282,7 +283,7 @@ impl LineFormat for Samp {
         let mut message = make_message(&parsed);
         message.attachments = files.iter().map(|file| file.shown.clone()).collect();
         let claim = if parsed.has_sig { record::parse_claim(text) } else { None };
-        // Answers are looked for to messages of mine only.
+        // Only messages of mine are searched for answers.
         let is_asked = parsed.rcpt.len() > 1 && parsed.from == store.me();
         let recipients = if is_asked { &parsed.rcpt[..] } else { &[] };
         let id_for = parsed.recipient_ids();
@@ -463,7 +464,7 @@ impl StoreMarks for SampStore {
 impl StoreDirectory for SampStore {
     fn list_peers(&self) -> Vec<String> {
         let table = self.table.read();
-        // A record in a log makes its sender known, unless it was refused.
+        // The index knows the writer of each accepted record, so only logs without lines are listed here.
         let there = table.logs.iter().filter(|log| log.stamp.is_some() && log.tally.lines == 0);
         there.map(Samp::log_key).filter(|alias| !alias.is_empty()).collect()
     }

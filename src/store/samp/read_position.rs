@@ -75,8 +75,9 @@ fn parse_watermark(bytes: &[u8]) -> Option<Watermark> {
     Some(Watermark { time: Timestamp::from_secs(secs), ids })
 }
 
-/// Moves the position forward to `mark` and lists its ids. A position that is already further keeps its time. The ids of
-/// another reader at the same second or later are kept, but for the retired ones. Returns the position that was written.
+/// Moves the position forward to `mark` and lists its ids. A position that is already further keeps its time. The ids
+/// of another reader at the same second or later are kept, but for the retired ones. Returns the position that was
+/// written.
 ///
 /// # Errors
 /// As the system gave it.

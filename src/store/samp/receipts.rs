@@ -1,7 +1,7 @@
 //! The proofs in `.seen-<recipient>` that a recipient has read a record of mine.
 //!
-//! A position proves that its reader has passed everything before it. A position beyond the time at which it was written
-//! covers records that did not exist then, so it proves nothing of those that were written later.
+//! A position proves that its reader has passed everything before it. A position beyond the time at which it was
+//! written covers records that did not exist then, so it proves nothing of those that were written later.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -21,8 +21,8 @@ const LONGEST: usize = 2 << 20;
 /// The number of record ids that are remembered.
 const REMEMBERED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(8191);
 
-/// The ids of the records of one message for its recipients, by the id of the message and the recipient. Each follows from
-/// the text of the message, which its id stands for. To compute one, the whole record is read, with its files.
+/// The ids of the records of one message for its recipients, by the id of the message and the recipient. Each follows
+/// from the text of the message, which its id stands for. To compute one, the whole record is read, with its files.
 #[derive(Debug)]
 pub(super) struct RecordIds(Mutex<LruCache<(String, String), String>>);
 

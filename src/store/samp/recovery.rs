@@ -3,8 +3,9 @@
 //! Sync programs put the version of another machine in the place of my log, and mine aside, as a conflict copy of
 //! which they keep a few. So before anything is appended, and whenever the log or a copy has changed:
 //!
-//! 1. The lines that this machine appended in the last days (`backup`) are compared with the log. If its end is missing,
-//!    those lines are appended again. A line that is missing while a later one is there was taken out on purpose.
+//! 1. The lines that this machine appended in the last days (`backup`) are compared with the log. If its end is
+//!    missing, those lines are appended again. A line that is missing while a later one is there was taken out on
+//!    purpose.
 //! 2. A log that is empty or gone for [`GRACE`] was emptied on purpose: sync programs leave none for a moment. The
 //!    backup is then cleared.
 //! 3. Records that a conflict copy has and the log lacks are appended, if they are from me and my key has signed them.
@@ -314,7 +315,8 @@ impl StoreUpkeep for SampStore {
     }
 }
 
-/// Opens my log for reading; `None` where there is none. Watchers would see the close of a log that was open for writing.
+/// Opens my log for reading; `None` where there is none. Watchers would see the close of a log that was open for
+/// writing.
 fn open_own_log(log: &LogPath<'_>) -> io::Result<(Option<File>, Stamp)> {
     match confined::open_file(log.dir, log.name) {
         Ok(file) => {

@@ -1,4 +1,4 @@
-//! The trait by which a harness tells how it writes its transcripts.
+//! The trait by which a harness describes how it writes its transcripts.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -54,7 +54,7 @@ pub trait SessionDialect: Debug + Send + Sync + Sized + 'static {
     /// Parses a line of a session.
     ///
     /// # Errors
-    /// The reason why it is none, in a sentence.
+    /// The reason why the text is no line of a session, in a sentence.
     fn parse_line<'a>(session: &str, text: &'a str) -> Result<SessionLine<'a>, String>;
 
     /// Returns an id for a message that ends with a line without one.
@@ -74,7 +74,8 @@ pub trait SessionDialect: Debug + Send + Sync + Sized + 'static {
     /// Notes that logs were read. It may queue logs to be read again because of others.
     fn note_read(_scan: &mut LogScan<'_, SessionFormat<Self>>) {}
 
-    /// Reads what lies beside these logs, or begins them. Returns the logs whose messages all change because of it.
+    /// Reads the facts about these logs from files beside them or from their first lines. Returns the logs whose
+    /// messages must all be reported again.
     fn read_heads(
         scan: &mut LogScan<'_, SessionFormat<Self>>,
         logs: &BTreeSet<u32>,

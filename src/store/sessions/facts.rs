@@ -1,4 +1,4 @@
-//! The facts that are kept of a log: what its lines say of the session, and the message that is not complete yet.
+//! The facts that are kept of a log: those of the session in its lines, and the message that is not complete yet.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! The lines of a log, taken in one after the other: which of them are copies, and where a message ends.
+//! The fold of the lines of a log, one after the other. It finds the lines that are copies, and the ends of messages.
 
 use std::borrow::Cow;
 

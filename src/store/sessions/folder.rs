@@ -32,7 +32,7 @@ pub trait SessionFolder {
 }
 
 /// Opens the sessions below a base folder. It reads all of them once, because only the whole tells which session a
-/// copied line belongs to. Whoever reads several sessions opens the folder once.
+/// copied line belongs to. A caller that reads several sessions opens the folder once.
 ///
 /// # Errors
 /// If the folder cannot be read, or the kind has no sessions.
@@ -194,7 +194,8 @@ impl SessionContext {
             self.models.entry(source).or_default().push((offset, model));
         }
         let Some(tokens) = tokens else { return };
-        // They follow the answer, which may be one that the message around them is not done with.
+        // A line with tokens stands after its answer: the message around the line if there is one, else the message
+        // before it.
         let next = spans.partition_point(|(_, end)| *end <= offset);
         let around = spans.get(next).filter(|(start, _)| *start < offset);
         let before = next.checked_sub(1).and_then(|n| spans.get(n));

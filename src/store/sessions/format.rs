@@ -65,7 +65,7 @@ pub(in crate::store) fn addresses(
 }
 
 /// Returns a report of a message, without its place, its id and its times. A message that was kept elsewhere has the
-/// same one.
+/// same report.
 pub(in crate::store) fn report_message(
     role: SessionRole,
     agent: Option<&str>,
@@ -77,7 +77,7 @@ pub(in crate::store) fn report_message(
     FoundMessage { repeat_kind, from, to, from_me, ..FoundMessage::default() }
 }
 
-/// Returns the author of a message that ends with such a line.
+/// Returns the author of a message that ends with a line of this step.
 pub(super) fn role_of_step(step: LineStep) -> SessionRole {
     match step {
         LineStep::Prompt => SessionRole::User,
@@ -350,7 +350,7 @@ pub(super) fn build_message<D: SessionDialect>(
     Ok((builder.finish(id, role_of_step(step), agent, time), answered))
 }
 
-/// Returns true if a line counts where it stands.
+/// Returns true if a line belongs to the log in which it stands.
 fn is_own_line<D: SessionDialect>(
     store: &SessionStore<D>,
     n: u32,

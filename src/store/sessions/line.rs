@@ -1,5 +1,5 @@
-//! A line of a transcript, as far as lists need it: its place in the message that it belongs to, and what it says of
-//! the session.
+//! A line of a transcript, as far as lists need it: its place in the message that it belongs to, and the facts of the
+//! session in it.
 
 use std::borrow::Cow;
 
@@ -32,7 +32,7 @@ impl LineStep {
         matches!(self, Self::Answer | Self::Prompt | Self::Notice)
     }
 
-    /// Returns true if the content of such a line is shown.
+    /// Returns true if the content of a line of this step is shown.
     pub fn is_shown(self) -> bool {
         self == Self::Piece || self.ends_message()
     }

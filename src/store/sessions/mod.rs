@@ -3,7 +3,7 @@
 //! - [`message`]: a session and its messages, as all readers see them. [`folder`]: all sessions of a folder, outside a
 //!   mount.
 //! - [`line`](mod@line), `build`, `render`: what a line is, a message from its lines, and a message as text.
-//! - `owners`, `facts`: what is kept of all logs together, and of one log.
+//! - `owners`, `facts`: the facts that are kept of all logs together, and of one log.
 //! - [`dialect`]: what the harnesses do not share. [`claude`] and [`codex`] implement it.
 //! - [`mod@format`], `read`: the store, whose logs `engine::lines` follows.
 //!

@@ -164,7 +164,7 @@ impl SessionShared {
         self.ranks.get(&log).map(|rank| rank.name.as_str())
     }
 
-    /// Decides on a line. If it is taken from another log, that log is to be read again.
+    /// Decides on a line. If the line is taken from another log, that log is read again.
     pub fn claim_line(&mut self, line: &OwnedLine) -> LineClaim {
         let mine = LineOwner::new(line);
         let Some(known) = self.lines.find_mut(line.id, |known| known.id == line.id) else {
@@ -190,7 +190,7 @@ impl SessionShared {
         if known.content == mine.content { LineClaim::CopyOf(other) } else { LineClaim::Conflict }
     }
 
-    /// Returns true if the line with this id counts where it stands.
+    /// Returns true if the line with this id belongs to the log in which it stands.
     pub fn is_own_line(&self, id: u64, log: u32, offset: u64) -> bool {
         let known = self.lines.find(id, |known| known.id == id);
         known.is_some_and(|known| known.log == log && known.place >> 16 == offset)

@@ -12,6 +12,7 @@ use crate::store::engine::lines::LineFormat as _;
 use crate::store::engine::lines::table::LogSource;
 use crate::store::{Location, PartContent, PartReader, Record, StoreError};
 
+/// Builds the record of the message at a location from its lines.
 pub(super) fn build_record<D: SessionDialect>(
     store: &SessionStore<D>,
     at: &Location,

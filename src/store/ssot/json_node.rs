@@ -122,7 +122,7 @@ impl<'a> JsonNode<'a> {
     }
 
     /// Returns the value as text, two blanks a level, without a final newline. Strings are UTF-8; numbers keep their
-    /// spelling. What is deeper than 16 levels stands in one line.
+    /// spelling. Values deeper than 16 levels are written on one line.
     pub fn render_pretty(&self) -> String {
         let mut out = String::new();
         self.write(&mut out, 0);

@@ -2,8 +2,8 @@
 //! (docs/formats/ssot.md).
 //!
 //! The format, as functions without I/O:
-//! - [`vocabulary`], [`json_node`], [`schema`], [`rules`], [`envelope`]: messages and the rules that they break. [`text`]: the
-//!   body of a message. `sign`: signatures.
+//! - [`vocabulary`], [`json_node`], [`schema`], [`rules`], [`envelope`]: messages and the rules that they break.
+//!   [`text`]: the body of a message. `sign`: signatures.
 //! - `state`: the state of a task. `order`: the order in which its messages count.
 //!
 //! The store on top of it:

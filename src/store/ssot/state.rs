@@ -317,8 +317,8 @@ impl<'a> TaskHolds<'a> {
     }
 }
 
-/// Returns the fault of a reference, which must name a message of the same task. `found` is the task of the message that
-/// it names, if that is in the SSOT.
+/// Returns the fault of a reference, which must name a message of the same task. `found` is the task of the message
+/// that it names, if that is in the SSOT.
 pub(super) fn find_reference_fault(
     kind: SsotMessageType,
     found: Option<&str>,

@@ -119,8 +119,8 @@ pub fn common_bytes(line: &str, other: Option<&str>) -> Option<Vec<u8>> {
     Some(out.into_bytes())
 }
 
-/// Appends the canonical JSON of the object on this line, with the members that `is_wanted` accepts. `push_list` appends
-/// the value of `files`.
+/// Appends the canonical JSON of the object on this line, with the members that `is_wanted` accepts. `push_list`
+/// appends the value of `files`.
 fn push_object(
     out: &mut String,
     line: &str,

@@ -235,8 +235,8 @@ fn s288_what_waits_for_a_locked_thread_is_in_sent() {
     drop(bed);
 }
 
-/// S1191, S1154: a retry of a message that waits for a locked thread is no second message, also after a remount. Another
-/// text under its key is refused.
+/// S1191, S1154: a retry of a message that waits for a locked thread is no second message, also after a remount.
+/// Another text under its key is refused.
 #[test]
 fn s1191_a_retry_of_what_waits() {
     let (bed, project, m) = with(|p| thread(p, ONE, "locked", &two()));
@@ -285,8 +285,8 @@ fn s158_check() {
     assert!(text.contains("\"messageCount\": 3"), "{text}");
 }
 
-/// S1152: an answer to an id that several threads have is refused unless it names the thread. A thread that was forked has
-/// the ids of its original.
+/// S1152: an answer to an id that several threads have is refused unless it names the thread. A thread that was forked
+/// has the ids of its original.
 #[test]
 fn s1152_an_id_in_several_threads() {
     let (_bed, project, m) = with(|p| {

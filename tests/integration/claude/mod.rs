@@ -139,7 +139,8 @@ fn s1000_messages() {
     );
 }
 
-/// S1003: nothing of a session is in `inbox/`, in `sent.txt`, in `last sent:`, or wakes anybody; prompts are in `sent/`.
+/// S1003: nothing of a session is in `inbox/`, in `sent.txt`, in `last sent:`, or wakes anybody; prompts are in
+/// `sent/`.
 #[test]
 fn s1003_no_mail() {
     let (bed, _sessions, m) = with(|s| put(&s.at(&format!("{A}.jsonl")), s.conversation(A)));
@@ -272,8 +273,8 @@ fn subjects(m: &Mount, thread: &str) -> Vec<String> {
     m.ls(thread).iter().filter(|name| has_ending(name, "txt")).map(|n| line(name_of(n))).collect()
 }
 
-/// S1000: the title of a session that gets one late is the subject of its earlier messages, too. S942: a search by subject finds
-/// them by the title that they show, also if it was changed while nothing was mounted.
+/// S1000: the title of a session that gets one late is the subject of its earlier messages, too. S942: a search by
+/// subject finds them by the title that they show, also if it was changed while nothing was mounted.
 #[test]
 fn s1000_late_titles() {
     let path = format!("{A}.jsonl");

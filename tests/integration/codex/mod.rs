@@ -176,7 +176,8 @@ fn s1013_forks() {
     assert_eq!(bodies(&m, A)[2], "or right");
 }
 
-/// S1236: a fork keeps its own prompt and its own call if its origin had the same prompt later, before the fork was read.
+/// S1236: a fork keeps its own prompt and its own call if its origin had the same prompt later, before the fork was
+/// read.
 #[test]
 fn s1236_an_origin_that_goes_on() {
     let (_bed, m) = with(|bed| {

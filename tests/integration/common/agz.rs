@@ -411,8 +411,8 @@ pub(crate) fn verify(text: &str) -> Sent {
     Sent { head: head.lines().map(line).collect(), meta, body: body.to_owned(), public }
 }
 
-/// Waits until a file contains a text. The store may be told of a mark some seconds later, because the mark must
-/// not race a program that is still writing the file.
+/// Waits until a file contains a text. A mark may be written to the file some seconds later, because msgfs must not
+/// write while another program is still writing the file.
 #[track_caller]
 pub(crate) fn says(file: &Path, text: &str) {
     soon(&format!("{} says {text:?}", file.display()), || {

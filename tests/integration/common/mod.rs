@@ -43,7 +43,7 @@ pub(crate) fn wait_for(limit: Duration, what: &str, mut done: impl FnMut() -> bo
     }
 }
 
-/// Calls [`wait_for`] for something asynchronous. It takes milliseconds, and much longer on a busy machine.
+/// Calls [`wait_for`] for something asynchronous, which takes milliseconds, and much longer on a busy machine.
 #[track_caller]
 pub(crate) fn soon(what: &str, done: impl FnMut() -> bool) {
     wait_for(PATIENCE, what, done);
@@ -176,8 +176,8 @@ impl Bed {
         mount
     }
 
-    /// Mounts for `me`, writes messages to `to`, and kills the mount in the middle, later in each round. Returns
-    /// the messages whose writers were told that they are sent.
+    /// Mounts for `me`, writes messages to `to`, and kills the mount in the middle. In each further round it kills the
+    /// mount later. Returns the messages whose writers were told that they are sent.
     #[track_caller]
     pub(crate) fn killed_while_sending(&self, me: &str, to: &str, round: u64) -> Vec<String> {
         let m = self.mount(me);
@@ -469,7 +469,7 @@ impl Mount {
         self.trace(call, how, Path::new("/dev/null"))
     }
 
-    /// Does the same and records the calls, each with the paths of its files.
+    /// Changes the system calls as [`Mount::meddle`] does, and records them, each with the paths of its files.
     pub(crate) fn trace(&self, call: &str, how: &str, notes: &Path) -> proc::Running {
         let mut c = self.command("strace");
         c.args(["-f", "-qq", "-y", "-e", &format!("trace={call}"), "-o"]).arg(notes).arg("-e");

@@ -82,7 +82,8 @@ pub(crate) struct Running {
     reaped: bool,
 }
 
-/// Lets a program be ended by Ctrl-C also where the tests run in the background of a shell, which ignores that signal there.
+/// Lets a program be ended by Ctrl-C also where the tests run in the background of a shell, which ignores that signal
+/// there.
 fn heed_interrupts(command: &mut Command) {
     let restore = || {
         // SAFETY: `signal` may be called between fork and exec, and no handler of this process is replaced.

@@ -64,8 +64,8 @@ fn s1020_threads() {
     assert_eq!(files.map(|file| mode(thread.join(file))), [0o600; 3]);
 }
 
-/// S1021: a second keep changes no byte. When the session goes on, lines are added. An edited log gets the messages that
-/// it lost.
+/// S1021: a second keep changes no byte. When the session goes on, lines are added. An edited log gets the messages
+/// that it lost.
 #[test]
 fn s1021_again() {
     let bed = bed();
@@ -241,8 +241,8 @@ fn s1028_full_disk() {
     assert_eq!(atsf_reader::texts(&bed, &bed.path("shop"), ONE).len(), 9);
 }
 
-/// S1029: what fails is reported, the others are kept, and the exit code is 1. Without a store of sessions, the lines for
-/// it are printed.
+/// S1029: what fails is reported, the others are kept, and the exit code is 1. Without a store of sessions, the lines
+/// for it are printed.
 #[test]
 fn s1029_failures() {
     let bed = bed();

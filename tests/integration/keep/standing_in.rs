@@ -122,8 +122,8 @@ fn s1022_forks() {
     }
 }
 
-/// S1022: a thread of Codex, the same after the migration of its log, and when it is gone. Its ids have the form of UUIDs
-/// in the kept thread.
+/// S1022: a thread of Codex, the same after the migration of its log, and when it is gone. Its ids have the form of
+/// UUIDs in the kept thread.
 #[test]
 fn s1022_codex() {
     let bed = bed();

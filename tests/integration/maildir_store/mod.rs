@@ -82,7 +82,8 @@ fn texts(m: &Mount, folder: &str) -> Vec<String> {
     shown::all(m, folder).iter().map(|one: &Shown| one.body.trim_end().to_owned()).collect()
 }
 
-/// S801, S802: reading moves a mail to `cur/` with `S` and every other flag. What other programs mark is read, too.
+/// S801, S802: reading moves a mail to `cur/` with `S` and every other flag. A mail that another program marked counts
+/// as read, too.
 #[test]
 fn s801_marks() {
     let (_bed, place, m) = with("", |place| {

@@ -58,8 +58,8 @@ fn s811_answer() {
     m.ok("test $(ls threads/m1@example.org | wc -l) = 2");
 }
 
-/// S807, S1096: other mail goes to the program. Its status decides, and while it hangs, other mail goes. What it refused
-/// is not tried again, also after a remount, and a note says so.
+/// S807, S1096: other mail goes to the program. Its status decides, and while it hangs, other mail goes. A refused mail
+/// is not tried again, not even after a remount, and a note says so.
 #[test]
 fn s807_sendmail() {
     let bed = Bed::new();

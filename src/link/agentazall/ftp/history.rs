@@ -47,6 +47,7 @@ pub(super) struct FtpDelivery {
     pub(super) sha: String,
 }
 
+/// The cache of a fetch: the history of each file that it has seen.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct FtpFetchCache {
     /// The time at which all days were last examined.

@@ -19,6 +19,7 @@ const AT_ONCE: usize = 256;
 const BYTES_AT_ONCE: u64 = 256 << 20;
 
 impl MailEngine {
+    /// Fetches new mails, by POP or by IMAP.
     pub(super) fn fetch_mails(&self, new: &mut MailFetch<'_>) -> Result<(), ExchangeOutcome> {
         let scope = self.account_scope();
         if self.is_pop { self.fetch_by_pop(&scope, new) } else { self.fetch_by_imap(&scope, new) }

@@ -1,7 +1,7 @@
 //! A project that takes sessions, and what it has of sessions that are gone.
 //!
-//! When a session is gone, its forks count the lines that they copied as theirs. The kept thread of the session has them
-//! already, so a keep of a fork leaves them out.
+//! When a session is gone, its forks count the lines that they copied as theirs. The kept thread of the session has
+//! them already, so a keep of a fork leaves them out.
 
 use std::collections::HashSet;
 use std::io;
@@ -30,8 +30,8 @@ pub struct KeptProject {
 }
 
 impl KeptProject {
-    /// Opens the project in a folder. `list` is the file with the kept threads, and `is_there` returns true for the ids of
-    /// sessions that are not gone.
+    /// Opens the project in a folder. `list` is the file with the kept threads, and `is_there` returns true for the ids
+    /// of sessions that are not gone.
     pub fn open(folder: PathBuf, list: PathBuf, is_there: impl Fn(&str) -> bool) -> Self {
         let listed = KeptList::default();
         listed.set_folder(list.parent().unwrap_or(Path::new("/")));

@@ -55,6 +55,7 @@ pub(super) struct ReadBatch<F> {
 }
 
 impl<F: FileFormat> FileReader<F> {
+    /// Returns the open folders of this thread.
     pub fn dirs(&mut self, files: &FileStore<F>) -> &mut DirCache<'static> {
         self.dirs.get_or_insert_with(|| DirCache::new(files.properties.dir.clone()))
     }
@@ -102,6 +103,7 @@ fn read_with_companions<F: FileFormat>(
     Ok((stamp, files.companion_hash(dirs, &file.folder, &file.name)?))
 }
 
+/// Returns the files of a batch as a format gets them.
 pub(super) fn file_inputs<T>(reads: &ReadBatch<T>) -> Vec<FileInput<'_, T>> {
     let mut out = Vec::with_capacity(reads.done.len());
     for BatchFile { file, stamp, companion_hash: beside, bytes } in &reads.done {

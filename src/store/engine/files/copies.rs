@@ -54,8 +54,8 @@ pub(super) fn digest_content<F: FileFormat>(bytes: &[u8]) -> [u8; 32] {
 }
 
 impl<F: FileFormat> ScanPass<'_, F> {
-    /// Compares a message with those known under its id. Files with the same content hold it too, and all others
-    /// hold another message. The first message keeps the plain id. Another one gets the hash of its bytes without marks:
+    /// Compares a message with those known under its id. Files with the same content hold it too, and all others hold
+    /// another message. The first message keeps the plain id. Another one gets the hash of its bytes without marks:
     /// marks change the file, but the id must stay, also without the cache.
     pub fn find_copies(&mut self, n: u32, ids: IdLookup, bytes: &[u8]) -> FileCopies {
         let mut members =

@@ -53,7 +53,7 @@ pub fn describe_non_message(kind: FileType) -> String {
     format!("is skipped: it is {}, not a message file", confined::describe_type(kind))
 }
 
-/// Describes the same where it is a rejected message ([`FileFormat::REFUSES_ODD`]).
+/// Describes such a thing where it counts as a rejected message ([`FileFormat::REFUSES_ODD`]).
 pub(super) fn describe_odd_type(kind: FileType) -> String {
     format!("it is {}, not a file", confined::describe_type(kind))
 }
@@ -72,7 +72,7 @@ pub struct FileInput<'a, F> {
 }
 
 impl<F> FileInput<'_, F> {
-    /// Returns true if the file was changed so lately that an unfinished one gets its moment ([`GRACE`]).
+    /// Returns true if the file was changed less than [`GRACE`] ago, so that an unfinished file gets more time.
     pub fn is_fresh(&self) -> bool {
         let age = Timestamp::now().millis().saturating_sub(self.stamp.modified().millis());
         age < GRACE.as_millis() as i64
@@ -285,7 +285,7 @@ pub trait FileFormat: Format<FileStore<Self>> + std::fmt::Debug {
     /// Reads the message at a location; see [`MessageReader::read_record`](crate::store::MessageReader::read_record).
     ///
     /// # Errors
-    /// As there.
+    /// As for [`MessageReader::read_record`](crate::store::MessageReader::read_record).
     fn read_record(files: &FileStore<Self>, at: &Location) -> Result<Record, StoreError>;
 
     /// Returns the bytes of a message file without what marks change in it.
@@ -296,7 +296,7 @@ pub trait FileFormat: Format<FileStore<Self>> + std::fmt::Debug {
     /// Checks all files; see [`MessageReader::check`](crate::store::MessageReader::check).
     ///
     /// # Errors
-    /// As there.
+    /// As for [`MessageReader::check`](crate::store::MessageReader::check).
     fn check_files(
         files: &FileStore<Self>,
         verify: ClaimVerifier<'_>,
@@ -330,7 +330,8 @@ pub trait FileFormat: Format<FileStore<Self>> + std::fmt::Debug {
     /// only says that it is skipped.
     const REFUSES_ODD: bool = false;
 
-    /// Returns true if files of a folder that are no messages are rejected. Else they are for others to mend.
+    /// Returns true if files of a folder that are no messages are rejected. Else they are left for other programs to
+    /// repair.
     fn may_reject_in(&self, _folder: &str) -> bool {
         true
     }

@@ -1,12 +1,13 @@
 //! The reader of stores in which a message is a file.
 //!
 //! It owns everything between the disk and a [`FileFormat`]:
-//! - `format` is what a format says of files. `walk` lists folders and examines single files, without following any link. It
-//!   finds what is new, changed, or gone.
-//! - `batch` reads and parses changed files. `scan` has it do so, on all cores, and reports them. It waits for
+//! - `format` is what a format says of files. `walk` lists folders and examines single files, without following any
+//!   link. It finds what is new, changed, or gone.
+//! - `batch` reads and parses changed files. `scan` uses it on all cores, and reports the messages. It waits for
 //!   unfinished files, or leaves them to the next scan if a watcher calls it in time.
-//! - `table` holds every file ever seen, and saves them. `copies` finds the files with one id, and `qualifier_log` keeps
-//!   which message had an id first. `tamper_log` finds files that held a verified message and hold something else now.
+//! - `table` holds every file ever seen, and saves them. `copies` finds the files with one id, and `qualifier_log`
+//!   keeps which message had an id first. `tamper_log` finds files that held a verified message and hold something else
+//!   now.
 //! - `store` is the part of the engine that such stores have alone. `open` opens one file by its number.
 //!   `folder` has the folders into which new files are put. `unread` counts unread messages. `raw` lists `raw/`,
 //!   `watch` names the folders to watch, and `visit` is the walk of `msgfs check`.
@@ -14,8 +15,8 @@
 //! Rules that hold for every format:
 //!
 //! 1. Nothing is opened through a symbolic link below the store's folder.
-//! 2. An unfinished file that was changed less than [`GRACE`] ago is examined again for as long, while everything else
-//!    is reported at once.
+//! 2. An unfinished file that was changed less than [`GRACE`] ago is examined again until that time is over. Everything
+//!   else is reported at once.
 //! 3. A file that cannot be read now stays what it was, and is tried again. A file that is gone, or is something else
 //!    now, is gone. A store that is away as a whole hides nothing.
 //! 4. A number stands for one message under one path and is never used again.

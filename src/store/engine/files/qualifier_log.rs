@@ -2,8 +2,8 @@
 //!
 //! Marks, names and threads depend on the id of a message. If the message that had an id first is gone and the cache is
 //! lost, nothing in the store tells that the other one was known under another id. So the state folder has both, in a
-//! file of JSON lines that only grows: `["p", id, content]` for the message that keeps the plain id, `["q", id, content]`
-//! for another one. Ids and contents are hashes.
+//! file of JSON lines that only grows: `["p", id, content]` for the message that keeps the plain id, `["q", id,
+//! content]` for another one. Ids and contents are hashes.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,7 +18,7 @@ const NAME: &str = "same-ids";
 /// A size that the file never reaches.
 const LIMIT: u64 = 1 << 30;
 
-/// The messages under ids that several had.
+/// The messages whose ids several messages have or had.
 #[derive(Debug, Default)]
 pub struct QualifierLog(Mutex<QualifierNotes>);
 
@@ -26,7 +26,7 @@ pub struct QualifierLog(Mutex<QualifierNotes>);
 struct QualifierNotes {
     /// The file; `None` where nothing may be written.
     log: Option<AppendLog>,
-    /// By id and content, true if the id carries a hash.
+    /// For each id and content, true if the id of that message carries a hash.
     noted: HashMap<u64, HashMap<u64, bool>>,
 }
 

@@ -129,8 +129,8 @@ fn scan_if_possible<F: FileFormat>(
 }
 
 impl<F: FileFormat> FileStore<F> {
-    /// Leaves unfinished files to the next scan that can judge them, whenever that is. A file that stayed due would
-    /// have the store scanned without a pause.
+    /// Leaves unfinished files to the next scan that can judge them. A file that stayed due would have the store
+    /// scanned without a pause.
     fn postpone_unfinished(&self) {
         let unfinished = std::mem::take(&mut *self.reader.unfinished.lock());
         let table = self.table.read();
@@ -174,7 +174,7 @@ impl<'s, F: FileFormat> FileScan<'s, F> {
         }
     }
 
-    /// Returns files whose time is over, or that have changed since they were unfinished.
+    /// Returns the files for which [`GRACE`] is over, or that have changed since they were found unfinished.
     fn due_files(&mut self) -> Vec<u32> {
         let mut out = Vec::new();
         for (n, waiting) in &self.waiting {
@@ -358,7 +358,7 @@ impl<'s, F: FileFormat> FileScan<'s, F> {
         refused.clear();
     }
 
-    /// Returns true if an unfinished file is given a moment.
+    /// Returns true if an unfinished file gets more time.
     fn should_wait(&mut self, opened: &FileInput<'_, F::Facts>) -> bool {
         let n = opened.file.n;
         let since = self.waiting.get(&n).map_or_else(Instant::now, |w| w.since);

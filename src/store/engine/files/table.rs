@@ -401,7 +401,7 @@ impl<F: FileFacts> FileTable<F> {
         self.push_row(FileRow { name, folder, name_len, ..FileRow::default() })
     }
 
-    /// Changes the row and the facts of a file. A key that stays is not touched: many files may share it, and a look
+    /// Changes the row and the facts of a file. A key that stays is not touched: many files may share it, and a search
     /// for one of them passes the others.
     pub fn update_row(&mut self, n: u32, change: impl FnOnce(&mut FileRow, &mut F)) {
         let Self { rows, facts, keys, newest, .. } = self;

@@ -26,7 +26,7 @@ const LIMIT: u64 = 1 << 30;
 const REASON: &str = "it was changed after it was verified: the file held a signed message with \
     this id, and now it holds something else";
 
-/// The messages of paths that took something else under the same id.
+/// The hashes of verified messages, by the paths that later held other content under the same id.
 #[derive(Debug, Default)]
 pub(super) struct TamperLog(Mutex<TamperNotes>);
 
@@ -111,7 +111,8 @@ impl<F: FileFormat> FileStore<F> {
         messages
     }
 
-    /// Notes those of these files that held a message with a valid signature. Their messages leave them.
+    /// Notes in the table which of these files held a message with a valid signature. They are about to lose their
+    /// messages.
     pub(super) fn note_verified(
         &self,
         sink: &mut dyn ScanSink,
@@ -152,7 +153,7 @@ impl<F: FileFormat> FileStore<F> {
         }
     }
 
-    /// Notes the content of a verified message whose signature is gone: no other text takes its place.
+    /// Notes the content of a verified message whose signature is gone, so that no other text can take its place.
     fn note_stripped_signature(&self, n: u32) {
         let table = self.table.read();
         if let Some(facts) = table.facts(n).copied() {

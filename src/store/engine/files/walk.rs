@@ -461,8 +461,8 @@ impl<F: FileFormat> FileStore<F> {
         work
     }
 
-    /// Sorts new files by the order in which they came. Files are read in the order of their numbers, and the first
-    /// one keeps a plain id and is nobody's replay.
+    /// Sorts new files by the order in which they came. Files are read in the order of their numbers, and the first one
+    /// keeps its plain id and does not count as a replay.
     fn sort_by_arrival(&self, mut new: Vec<NewFile>) -> Vec<NewFile> {
         new.sort_unstable();
         new.dedup();

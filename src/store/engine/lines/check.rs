@@ -139,6 +139,7 @@ impl<F: LineFormat> LineStore<F> {
         Ok(())
     }
 
+    /// Checks every line of every log.
     pub(super) fn check_logs(
         &self,
         verify: ClaimVerifier<'_>,

@@ -25,11 +25,11 @@ impl<F: LineFormat> Default for LineBuffer<F> {
 #[allow(clippy::unnecessary_filter_map, reason = "it makes another type of nothing")]
 pub(super) fn recycle_list(mut list: Vec<FoundMessage<'_>>) -> Vec<FoundMessage<'static>> {
     list.clear();
-    // Nothing is left that could refer to anything, and the list is collected in place.
+    // The list is empty, so nothing in it refers to other memory. It is collected in place.
     list.into_iter().filter_map(|_| None).collect()
 }
 
-/// A line, and its content by itself.
+/// A line, and the content that was parsed from this line alone.
 pub(super) struct ParsedLine<'a, F: LineFormat> {
     /// Its number in the run, counted from 1.
     number: u64,
@@ -40,7 +40,7 @@ pub(super) struct ParsedLine<'a, F: LineFormat> {
     content: Result<F::LineContent<'a>, String>,
 }
 
-/// Parses lines by themselves, on any core and without any lock. Returns the parsed lines and the number of all lines.
+/// Parses each line alone, on any core and without any lock. Returns the parsed lines and the number of all lines.
 pub(super) fn parse_lines<'a, F: LineFormat>(
     store: &LineStore<F>,
     work: &mut F::ParseBuffer,
@@ -126,6 +126,7 @@ impl<'a, F: LineFormat> LineFold<'a, F> {
         is_message
     }
 
+    /// Counts a line that is too long, and rejects it.
     pub fn reject_too_long(&mut self, offset: u64, len: u64) {
         self.log.tally.lines += 1;
         let len = u32::try_from(len).unwrap_or(u32::MAX);

@@ -95,8 +95,8 @@ pub trait LogFacts:
         Timestamp::default()
     }
 
-    /// Returns the title that is the subject of all messages of the log; empty if it has none now, `None` if logs of the format
-    /// have no titles.
+    /// Returns the title that is the subject of all messages of the log; empty if it has none now, `None` if logs of
+    /// the format have no titles.
     fn title(&self) -> Option<&str> {
         None
     }
@@ -179,7 +179,7 @@ pub trait LineFormat: Format<LineStore<Self>> {
     /// go to `found`, unless [`LineFormat::parse_line`] finds the messages.
     ///
     /// # Errors
-    /// As there.
+    /// The reason why it is no message, in a sentence.
     fn accept_line<'a>(
         _store: &LineStore<Self>,
         _reading: &mut LogReading<'_, Self>,
@@ -203,7 +203,7 @@ pub trait LineFormat: Format<LineStore<Self>> {
     /// Returns the digest of a message; see [`MessageReader::content_digest`].
     ///
     /// # Errors
-    /// As there.
+    /// As for [`MessageReader::content_digest`].
     fn content_digest(store: &LineStore<Self>, at: &Location) -> Result<[u8; 32], StoreError> {
         Ok(Sha256::digest(store.read_bytes(at, usize::MAX)?).into())
     }
@@ -224,7 +224,7 @@ pub trait LineFormat: Format<LineStore<Self>> {
         new
     }
 
-    /// Reads what lies beside these logs. Returns the logs whose messages all change because of it.
+    /// Reads the files beside these logs. Returns the logs whose messages must all be reported again.
     fn read_heads(_scan: &mut LogScan<'_, Self>, _logs: &BTreeSet<u32>) -> BTreeSet<u32> {
         BTreeSet::new()
     }
@@ -249,10 +249,11 @@ pub trait LineFormat: Format<LineStore<Self>> {
         Some(Self::Shared::default())
     }
 
-    /// Reads the state that the format keeps in a folder of msgfs; see [`Store::read_state`](crate::store::Store::read_state).
+    /// Reads the state that the format keeps in a folder of msgfs; see
+    /// [`Store::read_state`](crate::store::Store::read_state).
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Store::read_state`](crate::store::Store::read_state).
     fn load_state(&self, _dir: &Path) -> Result<(), StoreError> {
         Ok(())
     }

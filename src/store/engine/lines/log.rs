@@ -50,7 +50,7 @@ impl<C> LogCursor<C> {
         self.print = hash_prefix(file, self.offset).unwrap_or(NONE);
     }
 
-    /// Makes the cursor one that no file fits.
+    /// Changes the cursor so that it matches no file.
     pub fn invalidate(&mut self) {
         self.print = NONE;
     }
@@ -69,11 +69,11 @@ fn hash_prefix(file: &File, offset: u64) -> io::Result<u64> {
     Ok(XxHash3_64::oneshot(&bytes) >> 1)
 }
 
-/// A part of a log that [`read_lines`] hands out, with its offset.
+/// A part of a log that [`read_lines`] hands out.
 pub enum LineRun<'a> {
-    /// Complete lines.
+    /// Complete lines, and the offset of the first one.
     Lines(&'a [u8], u64),
-    /// A line of that many bytes, which are too many.
+    /// A line that is too long to be a message: its offset and its length.
     TooLong(u64, u64),
 }
 
@@ -95,14 +95,14 @@ pub fn read_lines(
 /// The offset and length of what [`LogReader::next`] has read.
 #[derive(Clone, Copy, Debug)]
 pub enum NextRun {
-    /// Complete lines, which are in the buffer.
+    /// Complete lines, which are in the buffer, with the offset of the first one.
     Lines(u64),
     /// A long line, as [`LineRun::TooLong`].
     TooLong(u64, u64),
 }
 
 impl NextRun {
-    /// Returns the same with the lines.
+    /// Returns the run with its lines, which are in `buffer`.
     pub fn to_run(self, buffer: &[u8]) -> LineRun<'_> {
         match self {
             Self::Lines(offset) => LineRun::Lines(buffer, offset),

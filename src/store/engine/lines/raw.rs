@@ -42,10 +42,12 @@ pub(super) fn log_time<F: LineFormat>(log: &LogRowOf<F>) -> Option<Timestamp> {
     log.last_time().or_else(|| log.facts.change_time())
 }
 
+/// Returns the entry of a folder in `raw/`.
 pub(super) fn folder_entry(name: &str, modified: Timestamp) -> RawEntry {
     RawEntry { name: name.to_owned(), is_dir: true, size: 0, modified, source: None }
 }
 
+/// Returns the entry of a file in `raw/`. Its time is that of its stamp if none is given.
 pub(super) fn file_entry(
     name: String,
     stamp: &Stamp,

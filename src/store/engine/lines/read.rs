@@ -14,7 +14,7 @@ use crate::store::{Location, StoreError, confined};
 /// The time after a change in which a log may be partly rewritten.
 const GRACE: Duration = Duration::from_millis(500);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
-/// The largest gap between two lines that are read together. The second line is not longer than it either.
+/// The limit on the gap between two lines that are read together, and on the length of the second line.
 const NEAR: u64 = 8 << 10;
 
 /// A compressed log that is unpacked in memory.

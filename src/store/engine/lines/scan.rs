@@ -59,7 +59,7 @@ enum LogChange {
     Unknown,
 }
 
-/// Reports everything new. The module's head has the rules.
+/// Reports everything new. The comment at the top of this module has the rules.
 pub(super) fn scan_logs<F: LineFormat>(
     store: &LineStore<F>,
     listed: &mut bool,
@@ -209,7 +209,7 @@ impl<F: LineFormat> LogScan<'_, F> {
         }
     }
 
-    /// Returns true if a log lies in the store's own root and that is missing: then nothing in it is gone.
+    /// Returns true if a log lies in the store's own root and that root is missing. Its messages then stay.
     pub fn is_root_missing(&self, log: &LogRowOf<F>) -> bool {
         log.root == 0 && fs::is_folder_missing(&self.store.properties.dir)
     }
@@ -296,7 +296,7 @@ impl<F: LineFormat> LogScan<'_, F> {
         LogChange::Other { stamp, fewer }
     }
 
-    /// Returns true if a file that vanished a moment ago counts as present still.
+    /// Returns true if a file that vanished a moment ago still counts as present.
     pub fn should_wait(&mut self, file: LogSource, changed: &Stamp) -> bool {
         let since = *self.waiting.entry(file).or_insert_with(Instant::now);
         let age = Timestamp::now().millis() - changed.modified().millis();

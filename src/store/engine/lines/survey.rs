@@ -86,7 +86,7 @@ impl<F: LineFormat> LogScan<'_, F> {
         n
     }
 
-    /// Adds the logs of a root: those that lie in it, and those that did.
+    /// Adds the logs of a root: those that lie in it now, and those that lay in it before.
     fn list_root(
         &mut self,
         n: u32,
@@ -110,7 +110,7 @@ impl<F: LineFormat> LogScan<'_, F> {
             Err(e) if flat => return Err(StoreError::io(&root.path, e)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => BTreeSet::new(),
             Err(e) => {
-                // A folder that cannot be listed says nothing, so nothing has changed.
+                // Nothing is known of a folder that cannot be listed, so its logs count as unchanged.
                 let path = F::SHAPE.folder.iter().fold(root.path.clone(), |p, part| p.join(part));
                 self.store.health.note_error(&path.to_string_lossy(), "be listed", &e);
                 return Ok(());

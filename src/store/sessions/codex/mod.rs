@@ -74,7 +74,7 @@ impl SessionDialect for CodexCli {
         line::parse(session, text).map_err(|e| e.to_string())
     }
 
-    /// Returns the id of a message without text, as of any other.
+    /// Returns the id of a message without text, which is made like that of any other message.
     fn derive_id(session: &str, message: &PendingPieces) -> String {
         line::derive_message_id(session, &message.time.rfc3339(), "agent", "")
     }
@@ -92,7 +92,7 @@ impl SessionDialect for CodexCli {
         LineContext { model, tokens }
     }
 
-    /// Finds the threads that the names of logs do not tell, and the names that people gave to threads.
+    /// Finds the threads that are not part of the names of logs, and the names that people gave to threads.
     fn read_heads(scan: &mut LogScan<'_, CodexFormat>, logs: &BTreeSet<u32>) -> BTreeSet<u32> {
         for n in logs {
             let Some(log) = scan.store.table.read().get(*n).cloned() else { continue };
@@ -111,7 +111,8 @@ impl SessionDialect for CodexCli {
         BTreeSet::new()
     }
 
-    /// Finds what forks share with their origins. Older versions repeat it, newer ones name where it ends.
+    /// Finds the lines that forks share with their origins. Older versions of Codex repeat these lines; newer ones name
+    /// the place where they end.
     fn note_read(scan: &mut LogScan<'_, CodexFormat>) {
         let mut found = Vec::new();
         {
@@ -215,7 +216,7 @@ fn read_first_line<T>(
     Ok(found)
 }
 
-/// Takes in the names that people gave to threads, if their file has changed.
+/// Reads the names that people gave to threads, if their file has changed.
 fn take_names(scan: &mut LogScan<'_, CodexFormat>) {
     let dir = &scan.store.properties.dir;
     let stamp = confined::open_path_without_trace(dir, &[NAMES])
@@ -265,7 +266,7 @@ fn list_lines(
         let logs = table.logs.iter().filter(|log| origin.is_log(log)).cloned();
         (table.get(fork).cloned(), logs.collect::<Vec<LogRowOf<CodexFormat>>>())
     };
-    // Copies have new times, and what the origin has since then is no part of them.
+    // Copies have new times. Lines that the origin got after the fork was begun were not copied.
     let begun = match (origin, fork) {
         (ForkOrigin::Thread(_), Some(fork)) => {
             let read = |text: &str| line::parse("", text).ok()?.time;
