@@ -1,9 +1,9 @@
 //! Facts about the process that reads. They tell reading a message from looking at a folder (docs/SEMANTICS.md,
 //! S28, S29 and S220: looking must not consume).
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_channel::{RecvTimeoutError, bounded};
 
@@ -235,14 +235,12 @@ pub(super) fn runs_looking_program(pid: u32) -> bool {
     program_name(pid).is_some_and(|name| is_looking_program(&name))
 }
 
-/// Shortest time for which a process that listed `inbox/` is remembered.
-const REMEMBER: Duration = Duration::from_secs(3600);
-/// Above this number, processes that are gone are forgotten.
+/// The number of processes from which on those that are gone are forgotten.
 const MANY: usize = 256;
 
 /// The processes that have listed `inbox/`.
 #[derive(Debug, Default)]
-pub(super) struct InboxListers(HashMap<ProcessIdentity, Instant>);
+pub(super) struct InboxListers(HashSet<ProcessIdentity>);
 
 impl InboxListers {
     /// Notes that a process has listed `inbox/`.
@@ -250,14 +248,14 @@ impl InboxListers {
         if self.0.len() >= MANY {
             let alive =
                 |p: &ProcessIdentity| ProcessIdentity::from_thread(p.pid).as_ref() == Some(p);
-            self.0.retain(|p, seen| seen.elapsed() < REMEMBER && alive(p));
+            self.0.retain(alive);
         }
-        self.0.insert(process, Instant::now());
+        self.0.insert(process);
     }
 
     /// Returns true if a process has listed `inbox/`.
     pub fn contains(&self, process: &ProcessIdentity) -> bool {
-        self.0.contains_key(process)
+        self.0.contains(process)
     }
 }
 
@@ -265,6 +263,7 @@ impl InboxListers {
 mod tests {
     use super::*;
     use std::io::Write;
+    use std::time::Instant;
 
     #[test]
     fn a_process_is_the_same_until_it_becomes_another_program() {

@@ -173,10 +173,17 @@ impl ComposeFolders {
     /// Renames a file of a folder. Without its text, the folder is not sent any more.
     pub fn rename_file(&self, name: &str, from: &str, to: &str) -> Result<(), OutboxError> {
         self.update_folder(name, |folder| {
+            if !folder.files.contains_key(from) {
+                return Err(OutboxError::NotFound);
+            }
+            // The mark goes first: a cut file without its mark would count as whole.
+            match std::fs::rename(folder.cut_mark_path(from), folder.cut_mark_path(to)) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(save_error(e)),
+                _ => {}
+            }
             let entry = folder.files.remove(from).ok_or(OutboxError::NotFound)?;
             let moved =
                 std::fs::rename(folder.file_path(from), folder.file_path(to)).map_err(save_error);
-            let _ = std::fs::rename(folder.cut_mark_path(from), folder.cut_mark_path(to));
             folder.files.insert(if moved.is_ok() { to } else { from }.to_owned(), entry);
             folder.touch();
             if from == BODY {
