@@ -25,8 +25,9 @@ impl PublicKey {
 
     /// Returns the first 16 hex digits of the SHA-256 of the raw key.
     pub fn fingerprint(&self) -> Fingerprint {
-        let [a, b, c, d, e, f, g, h, ..]: [u8; 32] = Sha256::digest(self.0).into();
-        Fingerprint([a, b, c, d, e, f, g, h])
+        let digest: [u8; 32] = Sha256::digest(self.0).into();
+        let [first, ..]: [[u8; 8]; 4] = bytemuck::cast(digest);
+        Fingerprint(first)
     }
 }
 
