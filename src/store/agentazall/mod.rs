@@ -211,7 +211,9 @@ impl AgentAzall {
         let message = Message { id, attachments, ..self.build_message(parsed) };
         let note = match format::parse_folder(&file.folder) {
             Some(MailboxFolder::Sent) => self.describe_link_ends(&message),
-            Some(folder) if folder.is_waiting() => self.describe_waiting(&file.path()),
+            Some(folder) if folder.is_waiting() => {
+                self.describe_waiting(&file.path(), message.time)
+            }
             _ => None,
         };
         Ok(Record { message, body_if_valid, claim, note, ..Record::default() })
