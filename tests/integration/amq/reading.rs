@@ -220,6 +220,19 @@ fn s204_pairs() {
     soon("one line less", || !m.cat("status.txt").contains("cur/same.md"));
 }
 
+/// S1391: the last day that a calendar has is shown as it is.
+#[test]
+fn s1391_the_last_day() {
+    let (_bed, _queue, m) = with(|_, queue| {
+        let head = json!({"created": "9999-12-31T10:00:00Z"});
+        queue.put("bob/inbox/new/m.md", &file(&head, "x\n"));
+    });
+    let [name] = &m.ls("archive/9999-12-31")[..] else { panic!("{:?}", m.ls("archive")) };
+    assert!(name.starts_with("99991231T100000.000Z-alice-"), "{name}");
+    let shown = Shown::parse(&m.cat(&format!("archive/9999-12-31/{name}")));
+    assert_eq!(shown.must("Date"), "Fri, 31 Dec 9999 10:00:00 +0000");
+}
+
 /// S205: kind and priority are header lines. Labels and context are files in `NAME.d/`.
 #[test]
 fn s205_members() {
