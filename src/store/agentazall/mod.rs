@@ -118,7 +118,8 @@ impl AgentAzall {
                 sanitize_line(&me)
             )));
         }
-        let settings = config::ReloadableSettings { stamp, filters: read.filters, fault: None };
+        let settings =
+            config::ReloadableSettings { stamp, filters: read.filters, fault: read.filter_fault };
         let base = read.mailboxes.join(&me);
         let places = (config_file, read.mailboxes);
         let mail = AgentAzallFormat::new(me, zone, places, settings, spec.state.as_deref());
