@@ -23,9 +23,11 @@ impl StoreMarks for MaildirStore {
         if files.is_empty() {
             return Err(StoreError::Moved);
         }
-        let written = files.iter().map(|file| self.write_flag(file, 'S', read));
-        let failed = written.fold(Ok(()), |all, one| all.and(one));
-        failed.map(|()| true)
+        let mut failed = None;
+        for file in files {
+            failed = failed.or(self.write_flag(&file, 'S', read).err());
+        }
+        failed.map_or(Ok(true), Err)
     }
 }
 
