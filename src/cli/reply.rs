@@ -1,7 +1,8 @@
 //! `msgfs reply`: answers the message that was read last, or a named one.
 
+use std::borrow::Cow;
+
 use msgfs::model::{find_nearest, sanitize_line};
-use msgfs::store::Kind;
 use msgfs::view::{RecentRead, load_recent_reads};
 
 use super::access::{self, AccessPurpose, TreeAccess, split_path};
@@ -73,19 +74,19 @@ fn resolve_named_message<'w>(
     let Some((first, rest)) = words.split_first() else { return Ok(None) };
     let stem = message_stem(first);
     let is_meant = is_message_word(first);
-    if !is_meant && !may_be_id(stem) {
+    if !is_meant && !may_be_id(&stem) {
         return Ok(None);
     }
-    if !stem.contains('/') && tree.has_path(&format!("inbox/{stem}.reply")) {
-        return Ok(Some((stem.to_owned(), rest)));
+    if tree.has_path(&format!("inbox/{stem}.reply")) {
+        return Ok(Some((stem.into_owned(), rest)));
     }
     if !is_meant {
         return Ok(None);
     }
-    let shown = sanitize_line(stem);
-    let what = if has_time_prefix(stem) { "the name" } else { "the id or name" };
+    let shown = sanitize_line(&stem);
+    let what = if has_time_prefix(&stem) { "the name" } else { "the id or name" };
     let known = list_newest(tree, SIMILAR)?;
-    let hint = match find_nearest_message(stem, &known) {
+    let hint = match find_nearest_message(&stem, &known) {
         Some(near) => format!("the nearest is {near}"),
         None => "`msgfs ls archive` lists the days".to_owned(),
     };
@@ -98,20 +99,18 @@ fn resolve_named_message<'w>(
 /// Returns true if a word has the form of an id, of a message's name or of a path in the tree, so that it is hardly
 /// the first word of a text.
 fn is_message_word(word: &str) -> bool {
-    if word.contains(char::is_whitespace) {
-        return false;
+    let is_bracketed = word.starts_with('<') && word.ends_with('>') && word.contains('@');
+    if is_bracketed || word.contains(char::is_whitespace) {
+        return is_bracketed;
     }
     let path = word.strip_prefix("./").unwrap_or(word);
-    let folders = ["inbox/", "archive/", "threads/", "sent/"];
-    let is_bracketed = word.starts_with('<') && word.ends_with('>') && word.contains('@');
-    let stem = message_stem(word);
-    is_bracketed
-        || folders.iter().any(|folder| path.starts_with(folder))
+    word.contains('@')
+        || has_folder(word)
         || [".txt", ".reply"]
             .iter()
             .any(|end| path.strip_suffix(end).is_some_and(|p| !p.is_empty()))
-        || has_time_prefix(stem)
-        || is_id(stem.rsplit_once('@').map_or(stem, |(id, _)| id))
+        || has_time_prefix(&message_stem(word))
+        || is_id(&message_stem(word))
 }
 
 /// Returns true for the forms of ids: eight hex digits and then only hex digits, `-` and `_`; `msg_` and eight digits;
@@ -135,26 +134,28 @@ fn is_id(word: &str) -> bool {
 fn find_nearest_message<'n>(word: &str, known: &'n [String]) -> Option<&'n str> {
     let id = |name: &'n str| name.rsplit_once('-').map_or(name, |(_, id)| id);
     let by_id = || {
+        let word = word.trim_start_matches('<').split('@').next()?;
         let near = find_nearest(word, known.iter().map(|name| id(name)))?;
         known.iter().map(String::as_str).find(|name| id(name) == near)
     };
     by_id().or_else(|| find_nearest(word, known.iter().map(String::as_str)))
 }
 
-/// Returns a name without its folder, its ending and the brackets of a Message-ID.
-fn message_stem(word: &str) -> &str {
-    let bare = word.strip_prefix('<').and_then(|word| word.strip_suffix('>'));
-    if let Some((id, _)) = bare.and_then(|id| id.rsplit_once('@')) {
-        return id;
-    }
-    if let Some((id, place)) = word.rsplit_once('@')
-        && Kind::ALL.iter().any(|kind| kind.as_str() == place)
-        && is_id(id)
-    {
-        return id;
+/// Returns a name without its folder and its ending. An id stays, with `/` as in names.
+fn message_stem(word: &str) -> Cow<'_, str> {
+    let is_id = word.contains('@') && !has_folder(word) && !has_time_prefix(split_path(word).1);
+    if is_id && word.contains('/') {
+        return Cow::Owned(word.replace('/', "%2F"));
     }
     let name = split_path(word).1;
-    [".txt", ".reply"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name)
+    let stem = [".txt", ".reply"].iter().find_map(|end| name.strip_suffix(end));
+    Cow::Borrowed(stem.unwrap_or(name))
+}
+
+/// Returns true if a word is a path of a folder with messages, or in one.
+fn has_folder(word: &str) -> bool {
+    let path = word.strip_prefix("./").unwrap_or(word);
+    ["inbox/", "archive/", "threads/", "sent/"].iter().any(|folder| path.starts_with(folder))
 }
 
 /// Returns true if a word begins like the names of message files.
@@ -178,7 +179,7 @@ fn find_last_read(tree: &dyn TreeAccess, read: &[RecentRead]) -> Result<String, 
             format!("the last messages you read are from {} and {}", before.from, last.from)
         }
         [last, ..] => {
-            let stem = message_stem(&last.name).to_owned();
+            let stem = message_stem(&last.name).into_owned();
             if tree.has_path(&format!("inbox/{stem}.reply")) {
                 return Ok(stem);
             }
@@ -255,9 +256,15 @@ mod tests {
             format!("inbox/{name}.reply"),
         ] {
             assert_eq!(message_stem(&word), name);
-            assert!(has_time_prefix(message_stem(&word)));
+            assert!(has_time_prefix(&message_stem(&word)));
         }
-        assert_eq!(message_stem("<ab12cd34ef567890@samp>"), "ab12cd34ef567890");
+        for (word, stem) in [
+            ("<ab12cd34ef567890@samp>", "<ab12cd34ef567890@samp>"),
+            ("<a/b+c@x.org@maildir>", "<a%2Fb+c@x.org@maildir>"),
+            ("inbox/a+b@x.org.reply", "a+b@x.org"),
+        ] {
+            assert_eq!(message_stem(word), stem);
+        }
         for id in ["ab12cd34", "deadbeef", "msg_1777052523_x", "2026-04-24T17-42-03.000Z_pid1_x"] {
             assert!(may_be_id(id) && !has_time_prefix(id), "{id}");
         }
@@ -281,6 +288,9 @@ mod tests {
             "ab12cd34",
             "ab12cd34ef567890@samp",
             "<x1@samp>",
+            "<x 1@samp>",
+            "plain.1@x.org@maildir",
+            "a+b=c@x.org",
             "550e8400-e29b-41d4-a716-446655440000",
             "msg_1777052523_x",
             "2026-04-24T17-42-03.000Z_pid1_x",
@@ -318,7 +328,9 @@ mod tests {
             ["20260424T174203.000Z-bar-plan-ab12cd34", "20260424T174204.000Z-baz-x-99999999"]
                 .map(str::to_owned);
         let near = |word| find_nearest_message(word, &known);
-        assert_eq!(near("ab12cd35"), Some(known[0].as_str()));
+        for word in ["ab12cd35", "ab12cd35@samp", "<ab12cd35@samp>"] {
+            assert_eq!(near(word), Some(known[0].as_str()));
+        }
         assert_eq!(near("20260424T174203.000Z-bar-plan-ab12cd43"), Some(known[0].as_str()));
         assert_eq!(near("00000000"), None);
     }

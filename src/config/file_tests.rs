@@ -244,6 +244,33 @@ fn unknown_words_come_with_the_nearest() {
     assert!(trouble("[[stores]]\nkind = \"samp\"").contains("did you mean \"store\"?"));
 }
 
+/// S94: the errors about a Maildir name its keys as a person writes them.
+#[test]
+fn wrong_keys_and_values_of_a_maildir() {
+    let trouble = |line: &str| trouble(&format!("[[store]]\nkind = \"maildir\"\n{line}"));
+    for (line, text) in [
+        ("sendmial = \"/x\"", "3: unknown key \"sendmial\"; did you mean \"sendmail\"?"),
+        ("folder = [\"Work\"]", "3: unknown key \"folder\"; did you mean \"folders\"?"),
+        ("mark = \"off\"", "3: unknown key \"mark\"; did you mean \"marks\"?"),
+        (
+            "zzzzzzzz = 1",
+            "3: unknown key \"zzzzzzzz\"; known are \"name\", \"kind\", \"dir\", \"me\", \"links\", \
+             \"folders\", \"sent\", \"sendmail\", \"local\", \"marks\"",
+        ),
+        (
+            "marks = \"of\"",
+            "3: marks = \"of\": must be one of \"on\", \"off\"; did you mean \"on\"?",
+        ),
+        (
+            "folders = \"Work\"",
+            "3: folders must be a list of folders, as in [\"Work\", \"lists/rust\"], not a value of type \
+             string",
+        ),
+    ] {
+        assert_eq!(trouble(line), text);
+    }
+}
+
 #[test]
 fn keys_in_the_wrong_place_are_told_where_they_belong() {
     assert!(trouble("kind = \"samp\"").contains("is a key of [[store]]"));

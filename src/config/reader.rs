@@ -14,9 +14,11 @@ use toml::de::{DeString, DeTable, DeValue, ValueDeserializer};
 use super::env::Env;
 use super::file::{Config, ConfigProblem, KEYS, line_number_at};
 use super::links::{MAIL_KEYS, NATS_KEYS};
+use super::stores::MAILDIR;
 use super::values::parse_path;
 use crate::link::secret::strip_login;
 use crate::model::{find_nearest, quote_words, sanitize_line};
+use crate::store::maildir;
 
 /// A value with its place in the file.
 pub(super) type SpannedValue<'a> = Spanned<DeValue<'a>>;
@@ -37,6 +39,9 @@ pub(super) const MEMBERS: &str = "a list of addresses, as in [\"bob\", \"carol\"
 
 /// The form of the key `muted`.
 const MUTED: &str = "a list of senders and threads, as in [\"bob\", \"builds\"]";
+
+/// The form of the key `folders`.
+const FOLDERS: &str = "a list of folders, as in [\"Work\", \"lists/rust\"]";
 
 /// Keys, and the place where they belong.
 const PLACES: &[(&str, &str)] = &[
@@ -129,7 +134,8 @@ impl<'a> ConfigReader<'a> {
     ) {
         let word = key.get_ref().as_ref();
         if let Some(known) = message.strip_prefix(&format!("unknown field `{word}`")) {
-            let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
+            let known = known.split('`').skip(1).step_by(2);
+            let known: Vec<&str> = known.flat_map(list_written_keys).collect();
             return self.report_problem(&key.span(), describe_unknown_key(word, &known));
         }
         let types = message.strip_prefix("invalid type: ");
@@ -140,6 +146,7 @@ impl<'a> ConfigReader<'a> {
             "a string" | "path string" => "a text in quotes",
             "a boolean" => "true or false",
             "a sequence" if word == "muted" => MUTED,
+            "a sequence" if word == "folders" => FOLDERS,
             "a sequence" => MEMBERS,
             other => other,
         };
@@ -240,6 +247,14 @@ fn remove_refused<'a>(
         DeValue::Array(items) => items.iter_mut().find_map(|item| remove_refused(item, at)),
         _ => None,
     }
+}
+
+/// Returns the keys that a person writes for a key that serde knows. Those of the table of a Maildir are written into
+/// `[[store]]` itself.
+fn list_written_keys(key: &str) -> impl Iterator<Item = &str> {
+    let own = maildir::KEYS.split(' ').filter(|own| *own != "me");
+    let is_nested = key == MAILDIR;
+    own.filter(move |_| is_nested).chain(Some(key).filter(|_| !is_nested))
 }
 
 /// Returns the text about an unknown key: its place, the nearest known key, or all known ones.

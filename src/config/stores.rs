@@ -35,7 +35,7 @@ pub struct StoreConfig {
 }
 
 /// The table of the settings that only a store of kind `maildir` has.
-const MAILDIR: &str = "maildir";
+pub(super) const MAILDIR: &str = "maildir";
 
 impl<'a> ConfigReader<'a> {
     /// Moves the settings that only a Maildir has into a table of their own, as serde reads them.

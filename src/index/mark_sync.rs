@@ -277,7 +277,8 @@ impl Index {
             let tables = &mut *self.tables.write();
             tables.marks.list_due_marks(&tables.messages, number)
         };
-        let (mut look, mut busy, mut wrote, mut errors) = (false, false, false, 0);
+        let (mut look, mut busy, mut wrote) = (false, false, false);
+        let (mut is_refused, mut errors) = (false, 0);
         for (ix, at, read) in due {
             let result = marks.map_or(Ok(false), |marks| marks.write_mark(&at, read));
             {
@@ -291,6 +292,11 @@ impl Index {
                 }
                 Err(StoreError::Moved) => look = true,
                 Err(StoreError::Busy(_)) => busy = true,
+                // Something is wrong with this message, so the others are still tried.
+                Err(error @ StoreError::Invalid(_)) => {
+                    self.warn_once(number, store, &error);
+                    is_refused = true;
+                }
                 Err(error) => {
                     self.warn_once(number, store, &error);
                     errors += 1;
@@ -300,17 +306,18 @@ impl Index {
                 }
             }
         }
-        if errors == 0 && (is_retried || wrote) {
+        let has_failed = is_refused || errors > 0;
+        if !has_failed && (is_retried || wrote) {
             self.clear_mark_fault(number);
         }
         // The message may be elsewhere now, and its length may have changed.
         if look && let Err(error) = self.refresh_store(number, false) {
             tracing::warn!(%error, "the store cannot be read now");
         }
-        match (busy, errors) {
+        match (busy, has_failed) {
             (true, _) => Some(BUSY_AGAIN),
-            (false, 0) => None,
-            (false, _) => Some(FAILED_AGAIN),
+            (false, true) => Some(FAILED_AGAIN),
+            (false, false) => None,
         }
     }
 

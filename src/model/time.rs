@@ -4,8 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use jiff::civil::Date;
-use jiff::tz::TimeZone;
+use jiff::SignedDuration;
+use jiff::civil::{Date, DateTime, date};
 use serde::{Deserialize, Serialize};
 
 /// A point in time in milliseconds since the Unix epoch, UTC.
@@ -19,8 +19,10 @@ pub struct Timestamp(i64);
 
 /// 0001-01-01T00:00:00Z in milliseconds.
 const MIN_CALENDAR_MS: i64 = -62_135_596_800_000;
-/// 9999-12-30T22:00:00Z in milliseconds: the last whole hour that every calendar routine can print.
-const MAX_CALENDAR_MS: i64 = 253_402_207_200_000;
+/// 9999-12-31T23:59:59.999Z in milliseconds.
+const MAX_CALENDAR_MS: i64 = 253_402_300_799_999;
+/// 1970-01-01T00:00:00.
+const EPOCH: DateTime = date(1970, 1, 1).at(0, 0, 0, 0);
 const MS_PER_DAY: i64 = 86_400_000;
 
 /// Milliseconds by which a time from a correct clock may be ahead of ours. It is AMP's rule: its providers
@@ -83,12 +85,12 @@ impl Timestamp {
 
     /// Returns `2026-04-24T17:42:03.000Z` (RFC 3339), always in UTC and with milliseconds.
     pub fn rfc3339(self) -> String {
-        format!("{:.3}", self.to_zoned().timestamp())
+        format!("{:.3}Z", self.to_civil())
     }
 
     /// Returns the same with as few digits as possible: no zeros at the end of the fraction.
     pub fn rfc3339_short(self) -> String {
-        self.to_zoned().timestamp().to_string()
+        format!("{}Z", self.to_civil())
     }
 
     /// Returns `20260424T174203.000Z`, the first part of a message's file name (docs/SEMANTICS.md, S17).
@@ -134,7 +136,7 @@ impl Timestamp {
     /// Returns `Fri, 24 Apr 2026 17:42:03 +0000` (RFC 5322 date-time, always UTC). The day has two digits, as
     /// mail programs and `date -R` write it.
     pub fn rfc2822(self) -> String {
-        self.to_zoned().strftime("%a, %d %b %Y %H:%M:%S +0000").to_string()
+        self.to_civil().strftime("%a, %d %b %Y %H:%M:%S +0000").to_string()
     }
 
     /// Returns the nearest time that a calendar can show.
@@ -142,10 +144,13 @@ impl Timestamp {
         Self(self.0.clamp(MIN_CALENDAR_MS, MAX_CALENDAR_MS))
     }
 
-    fn to_zoned(self) -> jiff::Zoned {
-        jiff::Timestamp::from_millisecond(self.clamp_to_calendar().0)
-            .unwrap_or(jiff::Timestamp::UNIX_EPOCH)
-            .to_zoned(TimeZone::UTC)
+    /// Returns the time of this date and clock in UTC, rounded down.
+    pub fn from_civil(civil: DateTime) -> Self {
+        Self::from_nanos(civil.duration_since(EPOCH).as_nanos())
+    }
+
+    fn to_civil(self) -> DateTime {
+        EPOCH.saturating_add(SignedDuration::from_millis(self.clamp_to_calendar().0))
     }
 }
 
@@ -214,7 +219,7 @@ impl Day {
 
 impl fmt::Display for Day {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.start().to_zoned().date())
+        write!(f, "{}", self.start().to_civil().date())
     }
 }
 
@@ -228,8 +233,7 @@ impl FromStr for Day {
 
     fn from_str(s: &str) -> Result<Self, ParseDayError> {
         let date: Date = s.parse().map_err(|_| ParseDayError)?;
-        let midnight = date.to_zoned(TimeZone::UTC).map_err(|_| ParseDayError)?.timestamp();
-        let day = Timestamp(midnight.as_millisecond()).day();
+        let day = Timestamp::from_civil(date.at(0, 0, 0, 0)).day();
         if day.to_string() == s { Ok(day) } else { Err(ParseDayError) }
     }
 }
@@ -251,6 +255,14 @@ mod tests {
     }
 
     #[test]
+    fn the_last_day_is_shown_as_it_is() {
+        let last = Timestamp::from_millis(MAX_CALENDAR_MS);
+        assert_eq!(last.rfc3339(), "9999-12-31T23:59:59.999Z");
+        assert_eq!(last.rfc2822(), "Fri, 31 Dec 9999 23:59:59 +0000");
+        assert_eq!("9999-12-31".parse::<Day>().unwrap(), last.day());
+    }
+
+    #[test]
     fn extremes_are_clamped_not_panicked_on() {
         for t in [i64::MIN, i64::MAX, MIN_CALENDAR_MS, MAX_CALENDAR_MS, -1, 0] {
             let t = Timestamp::from_millis(t);
@@ -264,15 +276,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn stamp_round_trips(ms in MIN_CALENDAR_MS..MAX_CALENDAR_MS) {
+        fn stamp_round_trips(ms in MIN_CALENDAR_MS..=MAX_CALENDAR_MS) {
             let t = Timestamp::from_millis(ms);
             prop_assert_eq!(Timestamp::from_iso8601_basic(&t.iso8601_basic()), Some(t));
             prop_assert_eq!(t.day().to_string().parse::<Day>().unwrap(), t.day());
         }
 
         #[test]
-        fn calendars_agree(ms in MIN_CALENDAR_MS..MAX_CALENDAR_MS) {
-            let (t, theirs) = (Timestamp::from_millis(ms), Timestamp(ms).to_zoned());
+        fn calendars_agree(ms in MIN_CALENDAR_MS..=MAX_CALENDAR_MS) {
+            let (t, theirs) = (Timestamp::from_millis(ms), Timestamp(ms).to_civil());
             prop_assert_eq!(t.iso8601_basic(), theirs.strftime("%Y%m%dT%H%M%S.%3fZ").to_string());
             prop_assert_eq!(t.rfc2822().len(), Timestamp::RFC2822_LEN);
         }
@@ -280,8 +292,7 @@ mod tests {
         #[test]
         fn only_stamps_are_stamps(s in "(0000|0001|1900|2000|2023|2024|9999)[01][0-9][0-3][0-9][T ][0-2][0-9][0-6][0-9][0-6][0-9][.,][0-9]{3}[Zz]") {
             let theirs = jiff::civil::DateTime::strptime("%Y%m%dT%H%M%S%.fZ", &s).ok();
-            let theirs = theirs.and_then(|t| t.to_zoned(TimeZone::UTC).ok());
-            let theirs = theirs.map(|t| Timestamp(t.timestamp().as_millisecond())).filter(|t| t.iso8601_basic() == s);
+            let theirs = theirs.map(Timestamp::from_civil).filter(|t| t.iso8601_basic() == s);
             prop_assert_eq!(Timestamp::from_iso8601_basic(&s), theirs);
         }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{OutboxError, OutboxSettings, RecipientGroups, find_store, names};
 use crate::index::{Index, IndexTables};
 use crate::model::{Draft, UnknownRecipient, find_nearest, sanitize_line};
-use crate::store::{AddressFit, Advice, Kind, Store, StoreDirectory, fs as store_fs};
+use crate::store::{AddressFit, Advice, Kind, Store, StoreDirectory, StoreError, fs as store_fs};
 
 /// The recipients of a draft that one store carries, in the order given.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -378,9 +378,15 @@ fn unreachable_error(stores: &[Arc<dyn Store>], recipient: &str) -> OutboxError 
         let missing = via.iter().find(|s| store_fs::is_folder_missing(s.dir()));
         let hint = missing
             .and_then(|s| s.advice().first().map(Advice::to_line))
-            .or_else(|| suggest_recipient(stores, recipient))
-            .unwrap_or_else(|| "check the name".to_owned());
-        return OutboxError::Unreachable(format!("{shown} has no mailbox in {names}; {hint}"));
+            .or_else(|| suggest_recipient(stores, recipient));
+        let reason = via.iter().find_map(|s| s.facets().appender?.explain_no_route(recipient));
+        return match (reason, hint) {
+            (Some(why), None) | (Some(why @ StoreError::Invalid(_)), _) => why.into(),
+            (_, hint) => {
+                let hint = hint.as_deref().unwrap_or("check the name");
+                OutboxError::Unreachable(format!("{shown} has no mailbox in {names}; {hint}"))
+            }
+        };
     }
     OutboxError::Unreachable(format!(
         "no store carries this to {shown} unless you name the store; add a line to the \

@@ -105,6 +105,11 @@ pub trait MessageAppender {
     /// Returns true if this address is registered in the store. It is not enough that it wrote or received messages.
     fn is_registered(&self, address: &str) -> bool;
 
+    /// Returns the reason why this store carries nothing to an address of its form, if it knows one.
+    fn explain_no_route(&self, _address: &str) -> Option<StoreError> {
+        None
+    }
+
     /// Returns true if a future message may have this id, which no message here has. Programs of this format make such
     /// ids, and messages carry the ids of those that they answer.
     fn may_be_id(&self, _id: &str) -> bool {

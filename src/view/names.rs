@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::index::{IndexEntry, IndexTables, MsgIx};
 use crate::model::short_id::{HASH_DIGITS, full_id, is_lower_hex, short_hash, short_id};
 use crate::model::{ORIGIN, Timestamp, name_encoding, plain_id, sanitize_line};
-use crate::store::Store;
+use crate::store::{Kind, Store};
 
 /// Bytes of the time that a message's name begins with.
 pub(super) const STAMP: usize = 20;
@@ -128,26 +128,46 @@ pub(super) fn has_time_prefix(stem: &str) -> bool {
     parse_name_time(stem).is_some()
 }
 
-/// Returns the key of an id, under which messages are found by a [short name](is_name_of_id).
+/// Returns the key of an id, under which messages are found by a [name that stands for it](ids_of_name).
 pub(super) fn short_key_of_id(id: &str) -> Option<u32> {
     u32::from_str_radix(&short_id(id), 16).ok()
 }
 
-/// Returns the key of a short name, which is the id part of message names or a whole id, escaped.
-pub(super) fn short_key_of_name(name: &str) -> Option<u32> {
-    match Some(name).filter(|name| name.len() == 8 && is_lower_hex(name)) {
-        Some(start) => u32::from_str_radix(start, 16).ok(),
-        None => match parse_thread_name(name)? {
-            ParsedThreadName::Complete(id) => short_key_of_id(&id),
-            ParsedThreadName::Truncated => None,
-        },
-    }
+/// An id for which a name may stand: a whole one, or the id part of message names.
+#[derive(Debug)]
+pub(super) struct NamedId {
+    id: String,
+    /// The kind of store, if the name has it.
+    pub kind: Option<Kind>,
 }
 
-/// Returns true if a name is the id part of message names, or the whole id, escaped.
-pub(super) fn is_name_of_id(name: &str, id: &str) -> bool {
-    let id = plain_id(id);
-    name == short_id(id) || name == escape_id(id)
+/// Returns the ids for which a name may stand. It may be escaped, have the kind of a store, and stand in brackets, as in
+/// the line `Message-ID`.
+pub(super) fn ids_of_name(name: &str) -> impl Iterator<Item = NamedId> {
+    let name = name.strip_prefix('<').and_then(|name| name.strip_suffix('>')).unwrap_or(name);
+    let before_kind =
+        name.rsplit_once('@').and_then(|(id, kind)| Some((id, Some(kind.parse().ok()?))));
+    let spelled = [Some((name, None)), before_kind].into_iter().flatten();
+    spelled.flat_map(|(id, kind)| {
+        let unescaped = unescape_id(id).filter(|unescaped| unescaped != id);
+        let ids = std::iter::once(id.to_owned()).chain(unescaped);
+        ids.map(move |id| NamedId { id, kind })
+    })
+}
+
+impl NamedId {
+    /// Returns the key under which the messages with this id are found.
+    pub fn short_key(&self) -> Option<u32> {
+        match Some(&self.id).filter(|id| id.len() == 8 && is_lower_hex(id)) {
+            Some(start) => u32::from_str_radix(start, 16).ok(),
+            None => short_key_of_id(&self.id),
+        }
+    }
+
+    /// Returns true if this is an id of a message, or its short form.
+    pub fn stands_for(&self, id: &str) -> bool {
+        self.id == plain_id(id) || self.id == short_id(id)
+    }
 }
 
 /// Returns the folder name of a thread id. It also turns any other text into one word.
@@ -216,11 +236,16 @@ pub(super) enum ParsedThreadName {
 
 /// Parses a folder name. Returns `None` if no thread id gives this name.
 pub(super) fn parse_thread_name(name: &str) -> Option<ParsedThreadName> {
-    if name == thread_name("") {
-        return Some(ParsedThreadName::Complete(String::new()));
-    }
     if hash_of_cut_name(name).is_some() {
         return Some(ParsedThreadName::Truncated);
+    }
+    unescape_id(name).filter(|id| thread_name(id) == name).map(ParsedThreadName::Complete)
+}
+
+/// Returns the id for which an escaped one stands. `None` if it is no text, or `%` stands alone in it.
+fn unescape_id(name: &str) -> Option<String> {
+    if name == thread_name("") {
+        return Some(String::new());
     }
     let mut bytes = Vec::with_capacity(name.len());
     let mut rest = name.bytes();
@@ -232,8 +257,7 @@ pub(super) fn parse_thread_name(name: &str) -> Option<ParsedThreadName> {
             bytes.push(b);
         }
     }
-    let id = String::from_utf8(bytes).ok()?;
-    (thread_name(&id) == name).then_some(ParsedThreadName::Complete(id))
+    String::from_utf8(bytes).ok()
 }
 
 /// Returns the name of a file in `rejected/` for a path, with the hash of `what`. The hash is whole if another
@@ -297,23 +321,28 @@ mod tests {
         assert_eq!(parse_thread_name(&name), Some(ParsedThreadName::Truncated));
     }
 
+    /// Returns true if a name stands for an id, and leads to it.
+    fn names_id(name: &str, id: &str) -> bool {
+        let leads = |named: &NamedId| named.short_key() == short_key_of_id(id);
+        ids_of_name(name).any(|named| named.stands_for(id) && leads(&named))
+    }
+
     #[test]
     fn an_id_is_found_by_what_stands_for_it() {
         let plain = ["ab12cd34ef567890", "ab12cd34/x", "AB12CD34", "msg_1_2", "Q/b c.d", "x", ""];
-        for id in plain.into_iter().chain(["20261128.1@x.org", "ab12cd34ef567890@h"]) {
-            for name in [short_id(id), escape_id(id)] {
-                assert!(
-                    is_name_of_id(&name, id) && short_key_of_name(&name) == short_key_of_id(id),
-                    "{id} {name}"
-                );
+        for id in plain.into_iter().chain(["20261128.1+a=b@x.org", "ab12cd34ef567890@h", "a%2Bb"]) {
+            for name in [short_id(id), escape_id(id), id.to_owned()] {
+                for name in
+                    [format!("<{name}>"), format!("{name}@amq"), format!("<{name}@amq>"), name]
+                {
+                    assert!(names_id(&name, id), "{id} {name}");
+                }
             }
         }
         let namesake = format!("ab12cd34ef56{QUALIFIER}{}", "0f".repeat(32));
-        assert!(is_name_of_id("ab12cd34", &namesake) && is_name_of_id("ab12cd34ef56", &namesake));
-        assert!(
-            !is_name_of_id("ab12cd34e", "ab12cd34ef567890")
-                && !is_name_of_id("ab12cd34", "AB12CD34")
-        );
+        assert!(names_id("ab12cd34", &namesake) && names_id("ab12cd34ef56", &namesake));
+        assert!(!names_id("ab12cd34e", "ab12cd34ef567890") && !names_id("ab12cd34", "AB12CD34"));
+        assert!(!names_id("x@nowhere", "x"));
         assert_eq!(sender_part(""), "unknown");
         assert!(has_time_prefix("20260424T174203.000Z-foo-ab12cd34.txt"));
         assert!(!has_time_prefix("ab12cd34") && !has_time_prefix(&"\u{e4}".repeat(15)));
@@ -322,10 +351,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_id_is_found_by_its_name(id in any::<String>()) {
-            prop_assert_eq!(short_key_of_name(&short_id(&id)), short_key_of_id(&id));
-            if escape_id(&id).len() <= MAX_THREAD {
-                prop_assert_eq!(short_key_of_name(&escape_id(&id)), short_key_of_id(&id));
-            }
+            prop_assert!(names_id(&short_id(&id), &id) && names_id(&escape_id(&id), &id));
         }
 
         #[test]
@@ -348,7 +374,7 @@ mod tests {
 
         #[test]
         fn reading_a_name_never_panics(name in any::<String>()) {
-            let _ = (parse_thread_name(&name), short_key_of_name(&name), has_time_prefix(&name));
+            let _ = (parse_thread_name(&name), ids_of_name(&name).count(), has_time_prefix(&name));
         }
     }
 }

@@ -289,12 +289,12 @@ fn kind_name(tree: &Tree, store: usize) -> &'static str {
 /// Returns true if a text names an id: by its short form, the whole id, the id with the store's kind, or the name of a
 /// message file.
 fn is_named(text: &str, id: &str, kind: &str) -> bool {
-    let text = text.trim().trim_start_matches('<').trim_end_matches('>');
+    let text = text.trim();
     let named = text.strip_suffix(".txt").unwrap_or(text).rsplit_once('-');
     let named = named.filter(|_| names::has_time_prefix(text));
     let text = named.map_or(text, |(_, id)| id);
-    let is_it = |text: &str| text == id || text == plain_id(id) || names::is_name_of_id(text, id);
-    is_it(text) || text.strip_suffix(kind).and_then(|t| t.strip_suffix('@')).is_some_and(is_it)
+    names::ids_of_name(text)
+        .any(|named| named.kind.is_none_or(|named| named.as_str() == kind) && named.stands_for(id))
 }
 
 /// Returns true if a selection includes this receipt. Only a selection by id may leave out receipts of the messages

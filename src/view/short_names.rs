@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::names;
 use super::node::{Node, NodeProperty};
-use crate::index::{IndexTables, MsgIx};
+use crate::index::{Index, IndexTables, MsgIx};
 use crate::model::locks::Mutex;
 use crate::model::{Timestamp, find_nearest};
 
@@ -90,22 +90,26 @@ impl ShortIdIndex {
     /// Finds a message by a short name among those that `lies` chooses. Returns `None` if the name fits several.
     pub fn find(
         &self,
+        index: &Index,
         tables: &IndexTables,
         name: &str,
         lies: impl Fn(&MsgIx) -> bool,
     ) -> Option<MsgIx> {
-        let near = self.messages_with_key(tables, names::short_key_of_name(name)?);
-        let is_meant = |ix: &MsgIx| {
-            let own = tables.messages.id(tables.messages.entry(*ix));
-            let shared = tables.messages.shared_id(*ix);
-            names::is_name_of_id(name, &own)
-                || shared.is_some_and(|id| names::is_name_of_id(name, &id))
-        };
+        let meant = names::ids_of_name(name).flat_map(|named| {
+            let near = named.short_key().map(|key| self.messages_with_key(tables, key));
+            near.into_iter().flatten().filter(move |ix| {
+                let entry = tables.messages.entry(*ix);
+                let kind = || index.store_of(entry).kind();
+                let shared = || tables.messages.shared_id(*ix);
+                named.kind.is_none_or(|named| named == kind())
+                    && (named.stands_for(&tables.messages.id(entry))
+                        || shared().is_some_and(|id| named.stands_for(&id)))
+            })
+        });
         // The id of a record that is not shown here belongs to the original that is shown.
         let shown =
             |ix| Some(ix).filter(&lies).or_else(|| tables.messages.find_original(ix).filter(&lies));
-        let meant = near.into_iter().filter(is_meant).filter_map(shown);
-        let meant: BTreeSet<MsgIx> = meant.collect();
+        let meant: BTreeSet<MsgIx> = meant.filter_map(shown).collect();
         meant.first().copied().filter(|_| meant.len() == 1)
     }
 }

@@ -253,7 +253,7 @@ impl MessageNames {
         folder: FolderScope,
         name: &str,
     ) -> Option<MsgIx> {
-        self.short_ids.find(tables, name, |ix| self.is_in_folder(tables, *ix, folder))
+        self.short_ids.find(&self.index, tables, name, |ix| self.is_in_folder(tables, *ix, folder))
     }
 
     /// Finds a message by its id, whole or short, among those that `lies` chooses. Returns `None` if it fits several.
@@ -263,7 +263,7 @@ impl MessageNames {
         id: &str,
         lies: impl Fn(&MsgIx) -> bool,
     ) -> Option<MsgIx> {
-        self.short_ids.find(tables, id, lies)
+        self.short_ids.find(&self.index, tables, id, lies)
     }
 
     /// Finds the message that a folder shows under a name of its own without ending.

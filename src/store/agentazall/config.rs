@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde_json::Value;
 
-use super::filter::Filter;
+use super::filter::{self, Filter};
 use crate::store::StoreError;
 use crate::store::fs::{self, FaultFlag, Stamp};
 
@@ -21,6 +21,8 @@ pub(super) struct AgentAzallConfig {
     pub mailboxes: PathBuf,
     /// `address_filter` and `filter`.
     pub filters: Filters,
+    /// The fault of a filter that does not do what its writer meant.
+    pub filter_fault: Option<String>,
 }
 
 /// The settings that can change while the store is open.
@@ -43,10 +45,11 @@ impl ReloadableSettings {
         self.stamp = stamp;
         match read_config(file) {
             Ok(read) => {
-                self.fault = (read.mailboxes != mailboxes).then(|| {
+                let moved = (read.mailboxes != mailboxes).then(|| {
                     let file = file.display();
                     format!("mailbox_dir was changed in {file}; mount again to use the new one")
                 });
+                self.fault = moved.or(read.filter_fault);
                 self.filters = read.filters;
             }
             Err(e) => {
@@ -66,14 +69,18 @@ pub(super) struct Filters(Vec<Filter>);
 
 impl Filters {
     fn from_config(config: &Value) -> Self {
-        let values = ["address_filter", "filter"].into_iter().filter_map(|key| config.get(key));
-        Self(values.map(Filter::from_config).collect())
+        Self(list_filter_values(config).map(Filter::from_config).collect())
     }
 
     /// Returns the reason why mail from this address is not accepted.
     pub fn find_refusal(&self, from: &str) -> Option<String> {
         self.0.iter().find_map(|filter| filter.find_refusal(from))
     }
+}
+
+/// Returns the values of both spellings of the key.
+fn list_filter_values(config: &Value) -> impl Iterator<Item = &Value> {
+    ["address_filter", "filter"].into_iter().filter_map(|key| config.get(key))
 }
 
 /// Returns the configuration file of a folder. The path may also be that of the file itself.
@@ -123,6 +130,12 @@ pub(super) fn read_config(file: &Path) -> Result<AgentAzallConfig, StoreError> {
         agent: text("agent_name").map(str::to_owned),
         mailboxes: normalize_path(&written),
         filters: Filters::from_config(&value),
+        filter_fault: list_filter_values(&value).find_map(filter::find_odd_list).map(|key| {
+            format!(
+                "{key} of the address filter in {shown} is no list, so it counts as empty; write it as \
+                 [\"eve@*\"]"
+            )
+        }),
     })
 }
 

@@ -46,9 +46,11 @@ pub fn parse_date(text: &str, zone: &TimeZone) -> Option<(Timestamp, DateForm)> 
         return Some((to_timestamp(at), DateForm::Rfc3339));
     }
     let civil: civil::DateTime = format!("{day}T{time}").parse().ok()?;
-    let (zone, form) =
-        if relay { (TimeZone::UTC, DateForm::Relay) } else { (zone.clone(), DateForm::Local) };
-    Some((to_timestamp(civil.to_zoned(zone).ok()?.timestamp()), form))
+    Some(if relay {
+        (Timestamp::from_civil(civil), DateForm::Relay)
+    } else {
+        (to_instant(civil, zone)?, DateForm::Local)
+    })
 }
 
 /// Returns the local midnight at the start of a day folder. If the clock skips midnight, it is the first instant of the
@@ -58,7 +60,20 @@ pub fn local_midnight(day: &str, zone: &TimeZone) -> Option<Timestamp> {
         return None;
     }
     let day: civil::Date = day.parse().ok()?;
-    Some(to_timestamp(day.to_zoned(zone.clone()).ok()?.timestamp()))
+    to_instant(day.at(0, 0, 0, 0), zone)
+}
+
+/// Returns the instant of a local time. The library knows none from 9999-12-30T22:00:00Z on; then the last offset that
+/// it knows counts.
+fn to_instant(civil: civil::DateTime, zone: &TimeZone) -> Option<Timestamp> {
+    let known = civil.to_zoned(zone.clone()).map(|at| to_timestamp(at.timestamp()));
+    let late = || {
+        let offset = zone.to_offset(jiff::Timestamp::MAX);
+        let is_late = civil.date().year() == 9999;
+        is_late
+            .then(|| Timestamp::from_civil(civil).plus_millis(-1000 * i64::from(offset.seconds())))
+    };
+    known.ok().or_else(late)
 }
 
 /// Returns the local day, as the reference names today's folder: `2026-03-11`.
@@ -83,7 +98,7 @@ pub fn is_day(name: &str) -> bool {
 /// Returns the local time.
 pub(super) fn to_local_time(now: Timestamp, zone: &TimeZone) -> jiff::Zoned {
     jiff::Timestamp::from_millisecond(now.clamp_to_calendar().millis())
-        .unwrap_or(jiff::Timestamp::UNIX_EPOCH)
+        .unwrap_or(jiff::Timestamp::MAX)
         .to_zoned(zone.clone())
 }
 
@@ -116,6 +131,9 @@ mod tests {
             // The clock skips the first and shows the second twice.
             ("2026-03-29 02:30:00", "20260329T013000.000Z", Local),
             ("2026-10-25 02:30:00", "20261025T003000.000Z", Local),
+            ("9999-12-31 10:00:00", "99991231T090000.000Z", Local),
+            ("9999-12-31", "99991230T230000.000Z", DateOnly),
+            ("9999-12-31T10:00:00", "99991231T100000.000Z", Relay),
             ("2026-11-21T20:07:53.579619", "20261121T200753.579Z", Relay),
             ("2026-11-21T20:07:53", "20261121T200753.000Z", Relay),
             ("1969-12-31T23:59:59.9999", "19691231T235959.999Z", Relay),

@@ -27,6 +27,13 @@ enum FilterMode {
     Whitelist,
 }
 
+/// Returns the key of a list in a filter's value that is no list.
+pub(super) fn find_odd_list(value: &Value) -> Option<&'static str> {
+    let is_odd =
+        |key: &&str| value.get(*key).is_some_and(|list| !list.is_array() && !list.is_null());
+    ["blacklist", "whitelist"].into_iter().find(is_odd)
+}
+
 impl Filter {
     /// Reads `{"mode": "off" | "blacklist" | "whitelist", "blacklist": […], "whitelist": […]}`.
     ///

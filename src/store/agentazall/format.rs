@@ -316,7 +316,7 @@ impl FileFormat for AgentAzallFormat {
     type Message<'a> = ParsedLetter;
     type Context = LetterScanContext;
 
-    const TAG: [u8; 8] = *b"agzall04";
+    const TAG: [u8; 8] = *b"agzall05";
     const LONGEST: usize = MAX_FILE;
     const REFUSES_ODD: bool = true;
 

@@ -118,7 +118,8 @@ impl AgentAzall {
                 sanitize_line(&me)
             )));
         }
-        let settings = config::ReloadableSettings { stamp, filters: read.filters, fault: None };
+        let settings =
+            config::ReloadableSettings { stamp, filters: read.filters, fault: read.filter_fault };
         let base = read.mailboxes.join(&me);
         let places = (config_file, read.mailboxes);
         let mail = AgentAzallFormat::new(me, zone, places, settings, spec.state.as_deref());
@@ -211,7 +212,9 @@ impl AgentAzall {
         let message = Message { id, attachments, ..self.build_message(parsed) };
         let note = match format::parse_folder(&file.folder) {
             Some(MailboxFolder::Sent) => self.describe_link_ends(&message),
-            Some(folder) if folder.is_waiting() => self.describe_waiting(&file.path()),
+            Some(folder) if folder.is_waiting() => {
+                self.describe_waiting(&file.path(), message.time)
+            }
             _ => None,
         };
         Ok(Record { message, body_if_valid, claim, note, ..Record::default() })

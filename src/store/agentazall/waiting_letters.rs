@@ -8,7 +8,7 @@ use super::deliver::{is_same_but_status, to_outbox_path};
 use super::layout::LetterPath;
 use super::letter::MAX_FILE;
 use super::{AgentAzall, block, config, layout, letter, names, new_files, text, write};
-use crate::model::{Seed, sanitize_line};
+use crate::model::{Seed, Timestamp, sanitize_line};
 use crate::store::{DeliveryFate, fs};
 
 /// The reasons of failed deliveries, by the path in `outbox/` and the recipient. The reason under an empty address is
@@ -148,14 +148,16 @@ impl AgentAzall {
         })
     }
 
-    /// Returns the recipients for whom a message in `outbox/` waits, with reasons, a line each; `None` if none waits.
-    pub(super) fn describe_waiting(&self, path: &str) -> Option<String> {
+    /// Returns the recipients for whom a message in `outbox/` waits since this time, with reasons, a line each; `None` if
+    /// none waits.
+    pub(super) fn describe_waiting(&self, path: &str, since: Timestamp) -> Option<String> {
         let waiting = self.read_waiting_letter(path)?;
+        let since = since.rfc3339();
         let line = |(to, state): &(String, RecipientState)| match state {
             RecipientState::Ended(fate) => fate.describe_end(to),
-            _ => self
-                .find_wait_reason(path, to, state)
-                .map(|why| format!("waits for {to} and is tried again by itself: {why}\n")),
+            _ => self.find_wait_reason(path, to, state).map(|why| {
+                format!("waits for {to} since {since} and is tried again by itself: {why}\n")
+            }),
         };
         let lines: String = waiting.recipients.iter().filter_map(line).collect();
         let moved = self

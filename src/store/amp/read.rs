@@ -14,7 +14,7 @@ use super::references::{begun_thread_id, resolve_reply_id};
 use super::roster::Roster;
 use super::table_facts::{AmpFlag, AmpTableFacts, BY_CONTENT};
 use super::{injection, verify};
-use crate::model::{Attachment, DraftAttachment, Message, Timestamp, qualify_id};
+use crate::model::{Attachment, DraftAttachment, Message, Timestamp, display_path, qualify_id};
 use crate::store::atomic_file::FileSlot;
 use crate::store::confined;
 use crate::store::engine::files::{self, FileFlags, FileTable, StoreFile};
@@ -224,6 +224,12 @@ impl AmpStore {
                 return Ok(stored.status.is_some_and(envelope::ReadState::is_read) == read);
             };
             let path = self.properties.dir.join(place.file.path());
+            if place.file.row.has_flag(FileFlags::BROKEN) {
+                return Err(StoreError::Invalid(format!(
+                    "{} cannot be read as a message now, so it takes no mark",
+                    display_path(&path)
+                )));
+            }
             let io = |e| StoreError::io(&path, e);
             let parts = files::path_parts(&place.file.folder);
             let dir = confined::open_dir(&self.properties.dir, &parts).map_err(io)?;

@@ -75,11 +75,13 @@ impl StoreMarks for AmqStore {
             let id = sanitize_line(&shown.id);
             tracing::warn!(%id, "its sender gets no receipt: the name of the file would be too long");
         }
-        if moved == [PlaceOutcome::Gone] {
-            Err(StoreError::Moved)
-        } else {
-            Ok(claimed || is_claimed)
+        if claimed || is_claimed {
+            return Ok(true);
         }
+        let clash = names.iter().zip(&moved).find(|(_, moved)| **moved == PlaceOutcome::NameTaken);
+        Err(clash.map_or(StoreError::Moved, |(name, _)| {
+            StoreError::Invalid(self.format.describe_name_clash(name))
+        }))
     }
 }
 

@@ -118,6 +118,12 @@ impl AmqFormat {
         table.find_folder(&format!("agents/{}/inbox/{leaf}", self.me))
     }
 
+    /// Says that a name lies both in `new/` and in `cur/` of my mailbox.
+    pub(super) fn describe_name_clash(&self, name: &str) -> String {
+        let (inbox, name) = (format!("agents/{}/inbox", self.me), sanitize_line(name));
+        format!("{inbox}/new/{name} and {inbox}/cur/{name} have one name")
+    }
+
     /// Returns the names that lie both in `new/` and in `cur/` of my mailbox.
     pub(super) fn find_name_clashes(&self, table: &FileTable<AmqTableFacts>) -> Vec<String> {
         let folder = |leaf: &str| self.find_inbox_folder(table, leaf);
@@ -154,13 +160,11 @@ impl Format<AmqStore> for AmqFormat {
     }
 
     fn remarks(store: &AmqStore) -> Vec<String> {
-        let inbox = format!("agents/{}/inbox", store.me());
         let line = |name: &String| {
-            let name = sanitize_line(name);
             format!(
-                "{inbox}/new/{name} and {inbox}/cur/{name} have one name: `amq drain` stops at \
-                 the first of them and does not read what comes after it; look at both and move \
-                 one away"
+                "{}: `amq drain` stops at the first of them and does not read what comes after it; \
+                 look at both and move one away",
+                store.format.describe_name_clash(name)
             )
         };
         store.format.find_name_clashes(&store.table.read()).iter().map(line).collect()

@@ -377,7 +377,7 @@ fn a_name_in_new_and_in_cur_is_told_and_left_alone() {
         assert_eq!(books.messages.len(), if same { 1 } else { 2 });
         let new = bob.table.read().find_path("agents/bob/inbox/new/m.md").unwrap();
         let at = StoreFile::<AmqTableFacts>::location(new, 1);
-        assert_eq!(bob.write_mark(&at, true).unwrap(), same);
+        assert_eq!(bob.write_mark(&at, true).is_ok(), same);
         assert_eq!(root.names("agents/bob/inbox/new"), ["m.md"]);
         assert!(root.names("agents/bob/receipts").is_empty());
         let mut wrong = Vec::new();

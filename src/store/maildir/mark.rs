@@ -6,12 +6,14 @@ use super::MaildirStore;
 use super::format::{self, MaildirFacts, MaildirFormat};
 use super::mail::MaildirMail;
 use super::names::{self, MailFolderRole};
+use crate::model::display_path;
 use crate::store::digest::secure_hash64;
 use crate::store::engine::files::{FileFormat as _, FileTable, PlaceOutcome, StoreFile};
 use crate::store::{Location, StoreError, StoreMarks};
 
 impl StoreMarks for MaildirStore {
-    /// Sets or clears the flag S of all files in my folders that hold a message. Returns true if none is left.
+    /// Sets or clears the flag S of all files in my folders that hold a message. The other files are tried, too, if one
+    /// cannot have it.
     fn write_mark(&self, at: &Location, read: bool) -> Result<bool, StoreError> {
         let files = {
             let table = self.table.read();
@@ -21,11 +23,11 @@ impl StoreMarks for MaildirStore {
         if files.is_empty() {
             return Err(StoreError::Moved);
         }
-        let mut is_done = true;
+        let mut failed = None;
         for file in files {
-            is_done &= self.write_flag(&file, 'S', read)?;
+            failed = failed.or(self.write_flag(&file, 'S', read).err());
         }
-        Ok(is_done)
+        failed.map_or(Ok(true), Err)
     }
 }
 
@@ -71,24 +73,34 @@ impl MaildirStore {
         }
     }
 
-    /// Gives a file its name with or without a flag, in `cur/`. Returns false if no name can have it.
+    /// Gives a file its name with or without a flag, in `cur/`.
+    ///
+    /// # Errors
+    /// [`StoreError::Invalid`] if it cannot have that name.
     fn write_flag(
         &self,
         file: &StoreFile<MaildirFacts>,
         flag: char,
         on: bool,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<(), StoreError> {
         if names::has_flag(&file.name, flag) == on {
-            return Ok(true);
+            return Ok(());
         }
-        let Some(name) = names::set_flag(&file.name, flag, on) else { return Ok(false) };
+        let refuse = |why: &str| {
+            let shown = display_path(&self.properties.dir.join(file.path()));
+            Err(StoreError::Invalid(format!("{shown} cannot have the flag {flag}: {why}")))
+        };
+        let Some(name) = names::set_flag(&file.name, flag, on) else {
+            return refuse("its name would be too long");
+        };
         // A folder that is gone took its files along.
         let from = self.open_folder(&file.folder).map_err(|_| StoreError::Moved)?;
         let cur = self.open_folder(&format::sibling(&file.folder, "cur"))?;
         match cur.move_as((&from, &file.name), &name)? {
-            PlaceOutcome::Done => Ok(true),
-            // Another program was faster, or its copy has the name.
-            PlaceOutcome::NameTaken | PlaceOutcome::Gone => Err(StoreError::Moved),
+            PlaceOutcome::Done => Ok(()),
+            PlaceOutcome::NameTaken => refuse("another file in cur/ has the name with it"),
+            // Another program was faster.
+            PlaceOutcome::Gone => Err(StoreError::Moved),
         }
     }
 }

@@ -85,6 +85,10 @@ impl MessageAppender for MaildirStore {
         }
     }
 
+    fn explain_no_route(&self, address: &str) -> Option<StoreError> {
+        self.require_own_address().and_then(|_| self.find_route(address)).err()
+    }
+
     fn is_registered(&self, address: &str) -> bool {
         matches!(self.find_route(address), Ok(Some(_)))
     }
@@ -107,13 +111,7 @@ impl MessageAppender for MaildirStore {
         draft: &Draft,
         with: &PrepareContext<'_>,
     ) -> Result<Vec<PreparedRecord>, StoreError> {
-        let Some(me) = self.format.settings.me.first() else {
-            return Err(StoreError::Invalid(format!(
-                "no address of yours is known in the store {}; add a line to its [[store]]: \
-                 me = \"NAME@HOST\"",
-                self.name()
-            )));
-        };
+        let me = self.require_own_address()?;
         self.check_header(draft)?;
         let lower = |list: &Vec<String>| list.iter().map(|a| a.to_ascii_lowercase()).collect();
         let [to, cc]: [Vec<String>; 2] = [&draft.to, &draft.cc].map(lower);
@@ -242,6 +240,17 @@ impl MaildirStore {
         let (settings, to) = (&self.format.settings, to.to_ascii_lowercase());
         let local = settings.local.get(&to).map(PathBuf::as_path);
         local.or_else(|| settings.me.contains(&to).then(|| self.dir()))
+    }
+
+    /// Returns the address under which I send.
+    fn require_own_address(&self) -> Result<&String, StoreError> {
+        self.format.settings.me.first().ok_or_else(|| {
+            StoreError::Invalid(format!(
+                "no address of yours is known in the store {}; add a line to its [[store]]: \
+                 me = \"NAME@HOST\"",
+                self.name()
+            ))
+        })
     }
 
     /// Returns the Maildir of an address, or `None` if the program sends mail to it.

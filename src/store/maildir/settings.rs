@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::Deserialize;
+use serde::de::{Deserializer, Error as _};
+
+use crate::model::find_word;
 
 /// The keys of a `[[store]]` that only this kind has, and `me`, which may be a list here.
 pub const KEYS: &str = "me folders sent sendmail local marks";
@@ -28,14 +31,20 @@ pub struct MaildirSettings {
 }
 
 /// The rule for read marks in the names of files.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MaildirMarks {
     /// They are read and written.
     #[default]
     On,
     /// They are read only.
     Off,
+}
+
+impl<'de> Deserialize<'de> for MaildirMarks {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let known = [("on", Self::On), ("off", Self::Off)];
+        find_word(&String::deserialize(from)?, &known, &[]).map_err(D::Error::custom)
+    }
 }
 
 impl MaildirSettings {

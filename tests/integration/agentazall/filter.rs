@@ -77,6 +77,20 @@ fn s112_modes() {
     );
 }
 
+/// S1392: a list of the filter that is no list is reported, at the start and when the configuration changes.
+#[test]
+fn s1392_a_list_that_is_none() {
+    let odd = [json!("alice@*"), json!({"alice@*": true})];
+    let filter = |list: &Value| json!({"address_filter": {"mode": "blacklist", "blacklist": list}});
+    let (_bed, tree, m) = with(|_, tree| tree.configure(&filter(&odd[0])));
+    let told = || m.cat("status.txt").contains("blacklist of the address filter in ");
+    assert!(told(), "{}", m.cat("status.txt"));
+    tree.configure(&filter(&json!(["alice@*"])));
+    soon("the report is gone", || !told());
+    tree.configure(&filter(&odd[1]));
+    soon("it is reported", told);
+}
+
 /// S112: the filter is read anew when the configuration changes, and messages that it held back appear.
 #[test]
 fn s112_changes() {

@@ -67,6 +67,28 @@ fn s131_bytes() {
     assert_eq!(left.len(), 1, "{left:?}");
 }
 
+/// S213: the mark of a message whose file is broken now is reported, and written when the file is whole.
+#[test]
+fn s213_a_broken_file_takes_no_mark() {
+    let msg = Msg::new("s", "x", 1);
+    let mut file = None;
+    let (_bed, _home, m) = with(|_, home| file = Some(home.receive(&msg)));
+    let file = file.unwrap();
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, &text[..100]).unwrap();
+    let limit = std::time::Duration::from_secs(15);
+    let told = |why: &str| m.cat("status.txt").contains(why);
+    wait_for(limit, "it is broken", || told("cannot be read as a message now; "));
+    m.cat(&format!("inbox/{}", msg.name()));
+    m.inbox_becomes(&[]);
+    wait_for(limit, "it is reported", || {
+        told("cannot be read as a message now, so it takes no mark")
+    });
+    fs::write(&file, &text).unwrap();
+    status(&file, "read");
+    wait_for(limit, "the report is gone", || !told("takes no mark"));
+}
+
 /// S131: a file without `local` gets one, and a `local` without a status gets that.
 #[test]
 fn s131_added() {

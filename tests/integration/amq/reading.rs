@@ -103,6 +103,35 @@ fn s203_a_claim_that_fails() {
     assert!(!m.cat("status.txt").contains(told));
 }
 
+/// S203, S204: a message whose name is in `cur/`, too, cannot be claimed and stays unread. `status.txt` says why. When
+/// that file is away, it is claimed with its receipt.
+#[test]
+fn s203_its_name_is_taken() {
+    let (bed, queue, m) = with(|_, queue| {
+        queue.put("bob/inbox/new/m.md", &file(&json!({}), "x\n"));
+        queue.put("bob/inbox/cur/m.md", &file(&json!({"id": "other"}), "y\n"));
+    });
+    let name = name("alice", "m");
+    m.inbox_becomes(&[&name]);
+    m.cat(&format!("inbox/{name}"));
+    m.inbox_stays(&[&name]);
+    let told =
+        "read it again: agents/bob/inbox/new/m.md and agents/bob/inbox/cur/m.md have one name";
+    assert!(m.cat("status.txt").contains(told), "{}", m.cat("status.txt"));
+    let out = bed.msgfs_out(&["mark", "--all", "--me", "bob"]);
+    assert!(out.code() == Some(1), "{out:?}");
+    m.umount();
+    let m = bed.mount("bob");
+    m.inbox_stays(&[&name]);
+    assert!(queue.names("bob/receipts").is_empty());
+    fs::rename(queue.at("bob/inbox/cur/m.md"), queue.at("bob/inbox/cur/other.md")).unwrap();
+    m.cat(&format!("inbox/{name}"));
+    m.inbox_becomes(&[]);
+    assert_eq!(queue.names("bob/receipts"), ["m__bob__drained.json"]);
+    assert_eq!(queue.names("bob/inbox/cur"), ["m.md", "other.md"]);
+    assert!(!m.cat("status.txt").contains(told));
+}
+
 /// S203: if a message was claimed and its sender was not told, msgfs tells it at the next mount.
 #[test]
 fn s203_killed() {
@@ -177,8 +206,9 @@ fn s204_pairs() {
     }
     assert!(status.contains("amq drain"), "{status}");
     assert_eq!(m.ok("cat inbox/*").matches("\nnew\n").count(), 1);
-    m.inbox_becomes(&[]);
-    std::thread::sleep(Duration::from_millis(300));
+    let unread = m.ls("inbox");
+    assert_eq!(unread.len(), 1, "{unread:?}");
+    m.inbox_stays(&[&unread[0]]);
     assert_eq!(queue.names("bob/inbox/new"), ["other.md", "same.md"]);
     assert!(queue.names("bob/receipts").is_empty());
     let out = bed.msgfs_out(&["check", "amq", "--me", "bob"]);
@@ -188,6 +218,19 @@ fn s204_pairs() {
     );
     fs::remove_file(queue.at("bob/inbox/cur/same.md")).unwrap();
     soon("one line less", || !m.cat("status.txt").contains("cur/same.md"));
+}
+
+/// S1391: the last day that a calendar has is shown as it is.
+#[test]
+fn s1391_the_last_day() {
+    let (_bed, _queue, m) = with(|_, queue| {
+        let head = json!({"created": "9999-12-31T10:00:00Z"});
+        queue.put("bob/inbox/new/m.md", &file(&head, "x\n"));
+    });
+    let [name] = &m.ls("archive/9999-12-31")[..] else { panic!("{:?}", m.ls("archive")) };
+    assert!(name.starts_with("99991231T100000.000Z-alice-"), "{name}");
+    let shown = Shown::parse(&m.cat(&format!("archive/9999-12-31/{name}")));
+    assert_eq!(shown.must("Date"), "Fri, 31 Dec 9999 10:00:00 +0000");
 }
 
 /// S205: kind and priority are header lines. Labels and context are files in `NAME.d/`.

@@ -109,6 +109,33 @@ fn s801_marks() {
     assert_eq!(m.ls("archive/2026-04-24").len(), 4);
 }
 
+/// S213: a mail whose flag cannot be set, because another file has that name or the name would be too long, is reported
+/// with the reason. It keeps no other mail from its flag, and gets it when the name is free.
+#[test]
+fn s213_a_flag_that_cannot_be_set() {
+    let long = "7".repeat(252);
+    let (_bed, place, m) = with("", |place| {
+        for n in 1..=17 {
+            place.deliver(&format!("anna/new/{n}.h"), &mail(n, ""));
+            place.deliver(&format!("anna/cur/{n}.h:2,S"), &mail(n + 30, ""));
+        }
+        place.deliver("anna/new/18.h", &mail(18, ""));
+    });
+    m.ok("cat inbox/*");
+    soon("the others are marked", || place.names("anna/cur").contains(&"18.h:2,S".to_owned()));
+    let told = |why: &str| m.cat("status.txt").contains(why);
+    soon("it is reported", || told(".h cannot have the flag S: another file in cur/ has the name"));
+    fs::remove_dir_all(place.at("anna/cur")).unwrap();
+    fs::create_dir(place.at("anna/cur")).unwrap();
+    soon("they are marked", || place.names("anna/cur").len() == 17);
+    soon("the report is gone", || !told("cannot have the flag"));
+    place.deliver(&format!("anna/new/{long}"), &mail(19, ""));
+    soon("it arrives", || m.ls("inbox").len() == 1);
+    m.ok("cat inbox/*");
+    soon("it is reported", || told("7 cannot have the flag S: its name would be too long"));
+    m.inbox_stays(&[]);
+}
+
 /// Returns the n-th name of a file that is renamed again and again; the last one is read.
 fn name(n: u32) -> String {
     match n {

@@ -58,6 +58,60 @@ fn s811_answer() {
     m.ok("test $(ls threads/m1@example.org | wc -l) = 2");
 }
 
+/// S1390, S722: an id is taken as `Message-ID:` has it, and escaped. An unknown one is never sent as text to the sender
+/// of the message that was read last.
+#[test]
+fn s1390_ids_as_they_stand() {
+    let (bed, place, m) = with("", |place| {
+        for (n, id) in [(1, "plain.1@x.org"), (2, "a+b=c/d@x.org")] {
+            let text = mail(n, "").replace("bob@example.org", "bob@localhost");
+            let text = text.replace(&format!("m{n}@example.org"), id);
+            place.deliver(&format!("anna/new/{n}.h"), &text);
+        }
+        place.deliver("anna/new/3.h", &mail(3, "").replace("bob@example.org", "eve@localhost"));
+    });
+    m.ok("cat inbox/*eve*");
+    let reply = |word: &str| bed.msgfs_out(&["--me", "anna", "reply", word, word]);
+    let words = [
+        "plain.1@x.org",
+        "plain.1@x.org@maildir",
+        "<plain.1@x.org>",
+        "<plain.1@x.org@maildir>",
+        "a+b=c/d@x.org",
+        "a+b=c/d@x.org@maildir",
+        "<a+b=c/d@x.org@maildir>",
+        "a%2Bb%3Dc%2Fd@x.org",
+    ];
+    let answered = |word: &str| {
+        let id = if word.contains("plain") { "plain.1@x.org" } else { "a+b=c/d@x.org" };
+        let texts: Vec<String> = place
+            .names("bob/new")
+            .iter()
+            .map(|name| fs::read_to_string(place.at("bob/new").join(name)).unwrap())
+            .filter(|text| text.contains(&format!("\nIn-Reply-To: <{id}>\n")))
+            .collect();
+        texts.iter().any(|text| text.contains(&format!("\n\n{word}\n")))
+    };
+    for word in words {
+        let out = reply(word);
+        assert!(out.ok() && out.stderr.contains("replied to bob@localhost"), "{word}: {out:?}");
+        soon("the answer is delivered", || answered(word));
+    }
+    for word in ["<plain.1@x.org@maildir>", "plain.1@x.org", "a+b=c%2Fd@x.org@maildir"] {
+        m.ok(&format!("echo 'file {word}' > 'inbox/{word}.reply'"));
+        soon("the answer is delivered", || answered(&format!("file {word}")));
+    }
+    drop(m);
+    for word in ["plain.2@x.org", "plain.1@x.org@amq", "a+b@x.org", "<plain.2@x.org@maildir>"] {
+        let out = reply(word);
+        assert!(
+            out.code() == Some(1) && out.stderr.contains("nothing was sent"),
+            "{word}: {out:?}"
+        );
+    }
+    assert_eq!(place.names("bob/new").len(), words.len() + 3);
+}
+
 /// S807, S1096: other mail goes to the program. Its status decides, and while it hangs, other mail goes. A refused mail
 /// is not tried again, not even after a remount, and a note says so.
 #[test]
@@ -281,7 +335,7 @@ fn s808_refused() {
         assert!(note.contains(why), "{note}");
         m.ok("rm outbox/x");
     };
-    refused(&m, "eve@x.example", "No route to host", "has no mailbox in maildir");
+    refused(&m, "eve@x.example", "No route to host", "no line sendmail = ");
     drop(m);
     fs::rename(place.at("bob"), place.at("real")).unwrap();
     std::os::unix::fs::symlink(place.at("real"), place.at("bob")).unwrap();
@@ -293,7 +347,9 @@ fn s808_refused() {
         place.at("anna").to_str().unwrap()
     ));
     let m = bed.mount("anna");
-    refused(&m, "bob@localhost", "Invalid argument", "me = \"NAME@HOST\"");
+    for to in ["bob@localhost", "eve@x.example"] {
+        refused(&m, to, "Invalid argument", "me = \"NAME@HOST\"");
+    }
 }
 
 /// S809: kills of msgfs lose and double no local mail, while the recipient's program moves it.
