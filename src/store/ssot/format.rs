@@ -185,7 +185,7 @@ impl FileFormat for SsotFormat {
     type Message<'a> = PendingTaskReport;
     type Context = ();
 
-    const TAG: [u8; 8] = *b"ssotfi05";
+    const TAG: [u8; 8] = *b"ssotfi06";
     const LONGEST: usize = FILE_BYTES;
 
     fn determine_role(&self, path: &[&str], kind: FileType) -> PathRole {
@@ -456,6 +456,8 @@ impl SsotFormat {
             time: message.order,
             to_me,
             from_me,
+            // All roles write into the folder of messages.
+            is_my_name_unproven: from_me,
             read: (to_me && acked).then_some(true),
             has_note: from_me && !message.soft_breaches.is_empty(),
             claim: claim.map(Box::new),

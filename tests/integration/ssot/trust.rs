@@ -137,6 +137,30 @@ fn s312_unsigned_records_count_for_nothing() {
     assert!(!out.ok() && out.said().contains("neither locked nor suspended"), "{out:?}");
 }
 
+/// S1171: an unsigned record that only says it is from my role is refused, and counts for nothing. Mine is signed.
+#[test]
+fn s1171_unsigned_records_of_my_role() {
+    for policy in ["known", "refuse"] {
+        for pins in ["", "[trust]\nroles = \"pin\"\n"] {
+            let bed = bed_with(&format!("unsigned = \"{policy}\"\n{pins}"));
+            let m = bed.mount("coordinator");
+            let (id, _) = send(&bed, &m, "executor", "task_dispatch", &payload("task_dispatch"));
+            soon("tasks/ is written", || task(&bed)["last_successful_msg_id"] == id);
+            // Without pinned roles, only a policy against all unsigned messages refuses one.
+            let is_refused = policy == "refuse" || !pins.is_empty();
+            let millis: i64 = id.rsplit('-').next().expect("time").parse().expect("number");
+            let dispatch = payload("task_dispatch");
+            let said = record("task_dispatch", "coordinator", "executor", millis + 1, &dispatch);
+            deliver(&bed, &said);
+            soon("it is judged", || m.ls("rejected").len() == usize::from(is_refused));
+            let sent = 2 - usize::from(is_refused);
+            soon("sent/", || m.ok("ls sent/*/*.txt").lines().count() == sent);
+            let last = if is_refused { &json!(id) } else { &said["msg_id"] };
+            soon("tasks/", || task(&bed)["last_successful_msg_id"] == *last);
+        }
+    }
+}
+
 /// S1380: a record that was changed after it was verified is named by check, and neither the mount nor check nor its
 /// repair counts it, with and without the cache. S1381: if none is left, the task has no file in `tasks/`.
 #[test]
