@@ -94,6 +94,22 @@ fn s36_other_reader_while_unmounted() {
     assert_eq!(bed.mount("bar").ls("inbox"), [""; 0]);
 }
 
+/// S1383: a folder in the place of `.seen-bar` is reported. When it is gone, the position is written without a new mark.
+#[test]
+fn s1383_a_folder_in_the_place_of_the_position() {
+    let bed = Bed::new();
+    let mail = samp::append(&bed.store, "foo", "bar", "t", "hi", T0);
+    let place = bed.store.join(".seen-bar");
+    fs::create_dir(&place).unwrap();
+    let m = bed.mount("bar");
+    read(&m, &mail);
+    let is_told = || m.cat("status.txt").contains(".seen-bar: Is a directory");
+    soon("it is reported", is_told);
+    fs::remove_dir(&place).unwrap();
+    wait_for(std::time::Duration::from_secs(30), "it is written", || seen(&bed).is_some());
+    soon("nothing is wrong", || !is_told());
+}
+
 /// S36: a broken `.seen-bar` counts as absent and is no obstacle.
 #[test]
 fn s36_garbage() {
