@@ -169,7 +169,9 @@ fn s1380_s1381_changed_records_count_for_nothing() {
     let dispatch =
         |n| record("task_dispatch", "coordinator", "executor", n, &payload("task_dispatch"));
     let all = [dispatch(T0), dispatch(T0 + 1)];
-    all.iter().for_each(|record| sign(&deliver(&bed, record), &key(3), false));
+    for record in &all {
+        sign(&deliver(&bed, record), &key(3), false);
+    }
     let m = bed.mount("coordinator");
     for left in [1, 0] {
         let changed = &all[left];
