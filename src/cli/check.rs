@@ -5,7 +5,7 @@ use std::sync::Arc;
 use msgfs::identity::Pin;
 use msgfs::mailbox::UnopenedStore;
 use msgfs::model::verify;
-use msgfs::model::{SignatureClaim, display_path, sanitize_line};
+use msgfs::model::{SignatureClaim, display_path, format_count, sanitize_line};
 use msgfs::store::{Store, Violation};
 use serde::Serialize;
 
@@ -109,7 +109,7 @@ fn check_stores(
             "there is no store named {name}; the stores are: {names}"
         )));
     }
-    let (mut violations, mut torn) = (0usize, 0usize);
+    let (mut violations, mut torn) = (0, 0);
     // The others are at default places, and nobody asked for them.
     let missing = unopened.iter().filter(|left| left.is_configured && args.store.is_none());
     let mut failed = false;
@@ -136,7 +136,7 @@ fn check_stores(
         }
     }
     let (stores, torn_lines) =
-        (format_count(chosen.len(), "store"), format_count(torn, "torn line"));
+        (format_count(chosen.len() as u64, "store"), format_count(torn, "torn line"));
     output::print_notice(&match violations {
         0 if failed => "some stores could not be checked".to_owned(),
         0 if torn > 0 => {
@@ -154,10 +154,6 @@ fn fits_other_key(claim: &SignatureClaim, pins: &[Pin]) -> bool {
     let has_named =
         |pin: &&Pin| pins.iter().any(|other| other.address == pin.address && other.key == *named);
     pins.iter().filter(has_named).any(|pin| verify::verify_claim(&pin.key, claim))
-}
-
-fn format_count(n: usize, what: &str) -> String {
-    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 
 #[derive(Serialize)]

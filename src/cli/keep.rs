@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use clap_complete::engine::ArgValueCompleter;
-use msgfs::model::{display_path, sanitize_line};
+use msgfs::model::{display_path, format_count, sanitize_line};
 use msgfs::store::atsf::keep::ignore::{
     IGNORE_LINE, IgnoreState, find_ignore_state, threads_folder,
 };
@@ -306,10 +306,6 @@ fn print_report(place: &Path, report: &KeepReport) -> Result<(), Failure> {
     }
     let added = format_count(report.added, "message");
     output::print_data(&format!("{}: {added} added\n", display_path(place)))
-}
-
-fn format_count(n: u64, what: &str) -> String {
-    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 
 #[cfg(test)]

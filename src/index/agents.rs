@@ -143,7 +143,7 @@ fn find_read_ahead(
 impl BacklogCounter<'_> {
     /// Returns true unless a message is so old that it counts as read in any case.
     fn may_miss(&self, entry: &IndexEntry) -> bool {
-        entry.time().secs() >= self.position.time.secs()
+        entry.time() >= self.position.time
     }
 
     fn has_read(&self, messages: &MessageTable, ix: MsgIx, entry: &IndexEntry) -> bool {

@@ -159,7 +159,10 @@ impl MarkFile {
 
     /// Adds a store's watermark as imported.
     pub fn push_watermark(&mut self, store: &str, mark: Arc<Watermark>) {
-        let secs = mark.time.secs();
+        let secs = match mark.time.millis() {
+            whole if whole % 1000 == 0 => Value::from(whole / 1000),
+            millis => Value::from(millis as f64 / 1000.0),
+        };
         if let Some(before) = self.imported.get(store) {
             let came: Vec<String> = mark.ids.difference(&before.ids).cloned().collect();
             let gone: Vec<String> = before.ids.difference(&mark.ids).cloned().collect();
@@ -264,7 +267,9 @@ fn parse_line(line: &[u8]) -> Option<MarkLine> {
                 let list = list.as_array()?;
                 Some(list.iter().filter_map(|v| v.as_str().map(str::to_owned)).collect())
             };
-            let time = Timestamp::from_secs(fields.get(2)?.as_i64()?);
+            let secs = fields.get(2)?;
+            let whole = secs.as_i64().map(Timestamp::from_secs);
+            let time = whole.or_else(|| secs.as_f64().map(Timestamp::from_secs_f64))?;
             let mark = Watermark { time, ids: ids(fields.get(3)?)? };
             Some(match fields.get(4) {
                 None => MarkLine::Imported(text(1)?, mark),

@@ -230,9 +230,6 @@ impl Index {
         for (number, store) in self.stores.iter().enumerate() {
             let next = self.sync_marks_to_store(number, store.as_ref());
             again = again.into_iter().chain(next).min();
-            if let Some(position) = store.facets().marks.filter(|marks| marks.keeps_position()) {
-                self.write_watermark(number, store.name(), position);
-            }
         }
         if again.is_some() {
             self.has_unwritten_marks.store(true, Ordering::Relaxed);
@@ -306,6 +303,12 @@ impl Index {
                 }
             }
         }
+        if let Some(position) = marks.filter(|marks| marks.keeps_position())
+            && let Err(error) = self.write_watermark(number, store.name(), position)
+        {
+            self.warn_once(number, store, &error);
+            errors += 1;
+        }
         let has_failed = is_refused || errors > 0;
         if !has_failed && (is_retried || wrote) {
             self.clear_mark_fault(number);
@@ -335,12 +338,21 @@ impl Index {
         }
     }
 
-    fn write_watermark(&self, number: usize, store: &str, position: &dyn StoreMarks) {
+    /// Writes my read position to a store that keeps one.
+    ///
+    /// # Errors
+    /// If the store does not take the position.
+    fn write_watermark(
+        &self,
+        number: usize,
+        store: &str,
+        position: &dyn StoreMarks,
+    ) -> Result<(), StoreError> {
         let mark = self.contiguous_watermark(number);
         let mut marks = self.marks.lock();
         let old = position.watermark();
         if mark.is_none() && old.is_none() {
-            return;
+            return Ok(());
         }
         // If nothing is read any more, the ids of the position leave it.
         let mark = mark.unwrap_or_default();
@@ -348,26 +360,23 @@ impl Index {
             drop(marks);
             // Another reader moved the position. The messages that this reader has read are marked before the position
             // is written.
-            match self.refresh_store(number, true) {
-                Ok(()) => return self.write_watermark(number, store, position),
+            return match self.refresh_store(number, true) {
+                Ok(()) => self.write_watermark(number, store, position),
+                // The fault of the store is reported by its scans.
                 Err(error) => {
-                    return tracing::warn!(store, %error, "the read position was not saved");
+                    tracing::warn!(store, %error, "the read position was not saved");
+                    Ok(())
                 }
-            }
+            };
         }
         let old = old.unwrap_or_default();
         let retired = find_retired_ids(&self.tables.read().messages, number, &old, &mark);
-        match position.advance_watermark(&mark, &retired) {
-            // Our own write must not be imported as another reader's mark.
-            Ok(Some(written)) => {
-                marks.push_watermark(store, Arc::new(written));
-                _ = self.save_marks(&mut marks);
-            }
-            Ok(None) => {}
-            Err(e) => {
-                tracing::warn!(store, error = %e, "the read position was not saved");
-            }
+        // Our own write must not be imported as another reader's mark.
+        if let Some(written) = position.advance_watermark(&mark, &retired)? {
+            marks.push_watermark(store, Arc::new(written));
+            _ = self.save_marks(&mut marks);
         }
+        Ok(())
     }
 
     /// Returns the watermark that covers only messages that were really read: the newest second up to which nothing is

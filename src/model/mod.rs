@@ -43,8 +43,8 @@ pub use signature::{
     SignedBytes,
 };
 pub use text::{
-    cut_text, decode_hex_u64, display_path, encode_hex, escape_json, flatten_line, is_visible,
-    list_distinct, quote_shell_word, sanitize_line, sanitize_lines, sanitize_text, shorten_name,
-    write_at,
+    cut_text, decode_hex_u64, display_path, encode_hex, escape_json, flatten_line, format_count,
+    is_visible, list_distinct, quote_shell_word, sanitize_line, sanitize_lines, sanitize_text,
+    shorten_name, write_at,
 };
 pub use time::{CLOCK_SKEW_MS, Day, Timestamp};

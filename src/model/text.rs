@@ -16,6 +16,11 @@ pub fn sanitize_text(text: &str) -> Cow<'_, str> {
     Cow::Owned(replace_chars(&text.replace("\r\n", "\n"), bad).into_owned())
 }
 
+/// Returns a number with its noun, such as `1 message` or `2 messages`.
+pub fn format_count(n: u64, noun: &str) -> String {
+    if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
+}
+
 /// Returns a value on one line. It replaces every control character, line and paragraph separators, and
 /// characters that are invisible or reorder text. A value can so neither start a new header line nor disguise
 /// itself.

@@ -41,6 +41,11 @@ impl Timestamp {
         Self(secs.saturating_mul(1000))
     }
 
+    /// Creates a time from seconds with a fraction, to the millisecond; saturates at the ends of the range.
+    pub fn from_secs_f64(secs: f64) -> Self {
+        Self((secs * 1000.0).round() as i64)
+    }
+
     /// Creates a time from nanoseconds since the epoch, as file systems report them, rounded down.
     pub fn from_nanos(ns: i128) -> Self {
         Self(i64::try_from(ns.div_euclid(1_000_000)).unwrap_or_default())

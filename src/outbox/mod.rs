@@ -473,7 +473,7 @@ impl Outbox {
         for (number, why) in self.sender.undelivered_stores() {
             let name = self.context.index.store(number).name();
             out.push(format!(
-                "the store {name} delivers nothing that waits there until this is mended: {why}"
+                "the store {name} cannot write or deliver everything until this is mended: {why}"
             ));
         }
         for (name, why) in self.keys.list_faults(stores) {

@@ -589,7 +589,8 @@ fn stores_are_asked_to_deliver_at_the_start_and_when_they_change() {
     wait_until("the first delivery fails", || !outbox.list_faults().is_empty());
     let told = outbox.list_faults();
     assert!(
-        told[0].contains("the store amp delivers nothing") && told[0].contains("/x"),
+        told[0].contains("the store amp cannot write or deliver everything")
+            && told[0].contains("/x"),
         "{told:?}"
     );
     let before = {

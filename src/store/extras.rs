@@ -100,7 +100,7 @@ pub enum PeerUnread {
 impl Watermark {
     /// Returns true if this message counts as read.
     pub fn has_read(&self, time: Timestamp, from: &str, id: &str) -> bool {
-        time.secs() < self.time.secs()
+        time < self.time
             || self.names_in_full(from, id)
             || (time.secs() == self.time.secs() && self.names_bare(id))
     }

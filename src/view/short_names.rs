@@ -9,6 +9,7 @@ use super::names;
 use super::node::{Node, NodeProperty};
 use crate::index::{Index, IndexTables, MsgIx};
 use crate::model::locks::Mutex;
+use crate::model::short_id::short_id;
 use crate::model::{Timestamp, find_nearest};
 
 /// Largest number of messages that are compared with an unknown id.
@@ -36,24 +37,26 @@ impl LastUnknownId {
     }
 
     /// Records an id that was requested and stands for no message of a folder, or for several. `list` gets a number,
-    /// and returns at most that many of the messages that came last in the folder, each with its short id and its name.
+    /// and returns at most that many of the messages that came last in the folder, each with its id and its name.
     pub fn note(&self, id: &str, list: impl FnOnce(usize) -> Vec<(String, String)>) {
         let is_hex = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
         let Some(short) = id.get(..8).filter(|_| id.len() <= 64 && id.bytes().all(is_hex)) else {
             return;
         };
         let named = list(LOOKED_AT);
-        let same: Vec<&str> =
-            named.iter().filter(|(id, _)| id == short).map(|(_, name)| name.as_str()).collect();
-        if let ([_], true) = (&same[..], id == short) {
+        let stands_for = |whole: &str| names::ids_of_name(id).any(|named| named.stands_for(whole));
+        let same = named.iter().filter(|(whole, _)| stands_for(whole));
+        let same: Vec<&str> = same.map(|(_, name)| name.as_str()).collect();
+        if let [_] = &same[..] {
             // The message exists, and only the file beside it does not.
             return;
         }
-        let nearest = find_nearest(short, named.iter().map(|(id, _)| id.as_str()));
-        let found = named.iter().find(|(id, _)| Some(id.as_str()) == nearest);
+        let short_ids: Vec<String> = named.iter().map(|(whole, _)| short_id(whole)).collect();
+        let nearest = find_nearest(short, short_ids.iter().map(String::as_str));
+        let found = short_ids.iter().zip(&named).find(|(id, _)| Some(id.as_str()) == nearest);
         let meaning = match (&same[..], found) {
             ([_, _, ..], _) => format!("stands for {}", same.join(" and ")),
-            (_, Some((_, name))) => format!("the nearest is {name}"),
+            (_, Some((_, (_, name)))) => format!("the nearest is {name}"),
             _ => "none here is like it".to_owned(),
         };
         *self.0.lock() = Some(UnknownId { id: id.to_owned(), meaning, time: Timestamp::now() });

@@ -304,7 +304,7 @@ impl MessageNames {
         !names::has_time_prefix(stem) && self.find_message_by_stem(folder, stem) == Some(ix)
     }
 
-    /// Returns messages that came last in a folder, at most `limit`, each with its short id and its name.
+    /// Returns messages that came last in a folder, at most `limit`, each with its id and its name.
     pub fn recent_names(&self, folder: FolderScope, limit: usize) -> Vec<(String, String)> {
         let near: Vec<MsgIx> = {
             let tables = self.index.read();
@@ -326,13 +326,10 @@ impl MessageNames {
         self.ids_and_names(near.into_iter().rev().take(limit))
     }
 
-    /// Returns for each message its short id, which is a part of its name, and its name.
+    /// Returns for each message its id and its name.
     pub fn ids_and_names(&self, list: impl IntoIterator<Item = MsgIx>) -> Vec<(String, String)> {
-        let short_id = |ix| {
-            let tables = self.index.read();
-            short_id::short_id(&tables.messages.shown_id(ix))
-        };
-        list.into_iter().map(|ix| (short_id(ix), self.message_name(ix))).collect()
+        let id = |ix| self.index.read().messages.shown_id(ix);
+        list.into_iter().map(|ix| (id(ix), self.message_name(ix))).collect()
     }
 
     /// Returns the messages of one time and their names.

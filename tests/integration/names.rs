@@ -110,3 +110,19 @@ fn s191_two_rejects_never_share_a_name() {
     assert!(m.cat(&format!("rejected/{}", name(283, 8))).contains("log-w304.jsonl:283\n"));
     assert!(m.cat(&format!("rejected/{}", name(2873, 64))).contains("log-w304.jsonl:2873\n"));
 }
+
+/// S1384: the fraction of a time that another program wrote is the milliseconds in the name, and orders the messages.
+#[test]
+fn s1384_the_fraction_of_a_time() {
+    let bed = Bed::new();
+    for (fraction, body) in [(".9", "second"), (".1", "first"), (".1000001", "first, too")] {
+        let rec = samp::Rec::new("foo", "bar", "t", body, T0);
+        let line = rec.line().replace(&T0.to_string(), &format!("{T0}{fraction}"));
+        samp::append_raw(&samp::log(&bed.store, "foo"), line);
+    }
+    let m = bed.mount("bar");
+    let names = m.ls("threads/t");
+    let ends: Vec<&str> = names.iter().map(|name| &name[15..20]).collect();
+    assert_eq!(ends, [".100Z", ".100Z", ".900Z"], "{names:?}");
+    assert!(m.cat(&format!("threads/t/{}", names[2])).ends_with("second\n"));
+}

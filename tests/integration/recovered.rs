@@ -36,7 +36,11 @@ fn s743_an_end_that_was_cut_off_comes_back() {
     wait_for(LONG, "all are appended", || bodies(&bed) == ["one", "two", "three"]);
     cut();
     wait_for(LONG, "the end is appended again", || bodies(&bed) == ["one", "two", "three"]);
-    assert!(m.cat("status.txt").contains("appended again"), "{}", m.cat("status.txt"));
+    assert!(
+        m.cat("status.txt").contains("appended 2 missing messages again"),
+        "{}",
+        m.cat("status.txt")
+    );
     drop(m);
     cut();
     let m = bed.mount("foo");

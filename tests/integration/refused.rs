@@ -203,6 +203,27 @@ fn s223_the_id_alone() {
     }
 }
 
+/// S723: a whole id stands for the messages that have it, not for others that begin alike.
+#[test]
+fn s723_a_whole_id_of_several_messages() {
+    let bed = Bed::new();
+    let mut names = Vec::new();
+    let first = samp::Rec::new("foo", "bar", "t", "one", T0);
+    let other = format!("{}ffffffff", &first.id[..8]);
+    for (n, id) in [&first.id, &first.id, &other].into_iter().enumerate() {
+        let from = ["foo", "zed", "foo"][n];
+        let rec = samp::Rec::new(from, "bar", "t", &format!("mail {n}"), T0 + n as i64);
+        samp::append_raw(&samp::log(&bed.store, from), rec.line().replace(&rec.id, id));
+        names.push(format!("-{from}-{}", &id[..8]));
+    }
+    let m = bed.mount("bar");
+    assert_eq!(m.ls("inbox").len(), 3);
+    assert!(!m.sh(&format!("cat inbox/{}", first.id)).ok());
+    let status = m.cat("status.txt");
+    let line = status.lines().find(|line| line.starts_with("last unknown id:")).expect("line");
+    assert_eq!((line.matches(" and ").count(), line.contains(&names[1])), (1, true), "{line}");
+}
+
 /// S23: the name under which a thread was shown still opens it when another store gets a thread of the same name.
 #[test]
 fn s23_a_name_that_was_shown_goes_on_opening_its_thread() {

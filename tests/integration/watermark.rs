@@ -94,6 +94,41 @@ fn s36_other_reader_while_unmounted() {
     assert_eq!(bed.mount("bar").ls("inbox"), [""; 0]);
 }
 
+/// S1382: a position with a fraction covers what is earlier, and reading does not move it back.
+#[test]
+fn s1382_a_position_with_a_fraction() {
+    let bed = Bed::new();
+    samp::append(&bed.store, "foo", "bar", "t", "earlier in its second", T0);
+    let later = samp::append(&bed.store, "foo", "bar", "t", "later", T0 + 1);
+    fs::write(bed.store.join(".seen-bar"), format!("{{\"ts\": {T0}.5, \"ids\": []}}")).unwrap();
+    let m = bed.mount("bar");
+    m.inbox_becomes(&[&later.name(0)]);
+    let position = || fs::read_to_string(bed.store.join(".seen-bar")).unwrap();
+    let late = samp::append(&bed.store, "zed", "bar", "t", "comes late", T0 - 1);
+    m.inbox_becomes(&[&late.name(0), &later.name(0)]);
+    read(&m, &late);
+    soon("it lists the id", || position().contains(&late.id));
+    assert!(position().starts_with(&format!("{{\"ts\": {T0}.5, ")), "{}", position());
+    read(&m, &later);
+    soon("it moves on", || position().starts_with(&format!("{{\"ts\": {}, ", T0 + 1)));
+}
+
+/// S1383: a folder in the place of `.seen-bar` is reported. When it is gone, the position is written without a new mark.
+#[test]
+fn s1383_a_folder_in_the_place_of_the_position() {
+    let bed = Bed::new();
+    let mail = samp::append(&bed.store, "foo", "bar", "t", "hi", T0);
+    let place = bed.store.join(".seen-bar");
+    fs::create_dir(&place).unwrap();
+    let m = bed.mount("bar");
+    read(&m, &mail);
+    let is_told = || m.cat("status.txt").contains(".seen-bar: Is a directory");
+    soon("it is reported", is_told);
+    fs::remove_dir(&place).unwrap();
+    wait_for(std::time::Duration::from_secs(30), "it is written", || seen(&bed).is_some());
+    soon("nothing is wrong", || !is_told());
+}
+
 /// S36: a broken `.seen-bar` counts as absent and is no obstacle.
 #[test]
 fn s36_garbage() {

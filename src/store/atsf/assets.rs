@@ -127,7 +127,9 @@ pub(super) fn check_clash(
         Ok(digest) if digest == sha256 => Ok(()),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         Ok(_) => {
-            Err(StoreError::io(&join_parts(base, &parts), io::ErrorKind::AlreadyExists.into()))
+            let why = "another file has this name, so nothing was sent";
+            let taken = io::Error::new(io::ErrorKind::AlreadyExists, why);
+            Err(StoreError::io(&join_parts(base, &parts), taken))
         }
         Err(e) => Err(StoreError::io(&join_parts(base, &parts), e)),
     }

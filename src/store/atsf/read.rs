@@ -153,7 +153,7 @@ pub(super) fn build_record(
         }
     };
     let message = Message {
-        from: Some(line.role.clone().into_owned()),
+        from: Some(line.role.clone().into_owned()).filter(|role| !role.is_empty()),
         to: vec![default_recipient(&line.role).to_owned()],
         time,
         subject: title.clone(),

@@ -19,7 +19,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
-use crate::model::Timestamp;
+use crate::model::{Timestamp, format_count};
 use crate::store::atomic_file;
 use crate::store::engine::lines::append::has_final_newline;
 use crate::store::engine::lines::log::{LineRun, read_lines, split_lines};
@@ -332,25 +332,30 @@ impl LogIncidents {
         let recent = |time: &Timestamp| time.millis() >= since;
         let mut out = Vec::new();
         if let Some((time, count, old)) = self.lacked.filter(|(time, ..)| recent(time)) {
-            let old =
-                if old > 0 { format!("; {old} older than 7 days were not") } else { String::new() };
+            let old = if old > 0 {
+                format!(", without those that are older than 7 days ({old})")
+            } else {
+                String::new()
+            };
             out.push(format!(
                 "{log} was cut, or another program put a version without my last messages in its \
-                 place (found {}): {count} missing messages were appended again{old}",
-                time.rfc3339_short()
+                 place (found {}): msgfs appended {} again{old}",
+                time.rfc3339_short(),
+                format_count(count, "missing message")
             ));
         }
         if let Some((time, count)) = self.ended.filter(|(time, _)| recent(time)) {
             out.push(format!(
-                "{log} was found empty or gone ({}): {count} messages of the last 7 days were in \
-                 it; msgfs keeps no copies of them, and appends only those again that it was \
-                 still sending",
-                time.rfc3339_short()
+                "{log} was found empty or gone ({}); it held {} of the last 7 days. msgfs keeps no \
+                 copies, and appends only again what it was still sending",
+                time.rfc3339_short(),
+                format_count(count, "message")
             ));
         }
         if let Some((time, count)) = self.taken.filter(|(time, _)| recent(time)) {
             out.push(format!(
-                "{log} lacked {count} messages of mine that a conflict copy had: they were appended ({})",
+                "{log} lacked {} of mine, which msgfs appended from a conflict copy ({})",
+                format_count(count, "message"),
                 time.rfc3339_short()
             ));
         }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 use crate::model::Timestamp;
 use crate::model::locks::Mutex;
@@ -60,19 +60,23 @@ fn load_bytes(dir: &Path, me: &str) -> std::io::Result<Vec<u8>> {
 }
 
 fn parse_watermark(bytes: &[u8]) -> Option<Watermark> {
+    Some(parse_position(bytes)?.0)
+}
+
+/// Returns the position in these bytes, and its time as it is spelled there.
+fn parse_position(bytes: &[u8]) -> Option<(Watermark, Number)> {
     let value: Value = serde_json::from_slice(bytes).ok()?;
     let object = value.as_object()?;
-    let secs = match object.get("ts") {
-        None => 0,
-        Some(ts) => ts.as_i64().or_else(|| ts.as_f64().map(|f| f as i64))?,
-    };
+    let ts = object.get("ts").map_or(Some(Number::from(0)), |ts| ts.as_number().cloned())?;
+    let whole = ts.as_i64().map(Timestamp::from_secs);
+    let time = whole.or_else(|| ts.as_f64().map(Timestamp::from_secs_f64))?;
     let ids: HashSet<String> = match object.get("ids") {
         Some(Value::Array(ids)) => {
             ids.iter().filter_map(|v| v.as_str().map(str::to_owned)).collect()
         }
         _ => HashSet::new(),
     };
-    Some(Watermark { time: Timestamp::from_secs(secs), ids })
+    Some((Watermark { time, ids }, ts))
 }
 
 /// Moves the position forward to `mark` and lists its ids. A position that is already further keeps its time. The ids
@@ -90,20 +94,21 @@ pub(super) fn advance_watermark(
     let old = match load_bytes(dir, me) {
         // A position that cannot be read now may be further.
         Err(e) if fs::is_transient(&e) => return Err(StoreError::io(&position_path(dir, me), e)),
-        old => old.ok().and_then(|bytes| parse_watermark(&bytes)),
+        old => old.ok().and_then(|bytes| parse_position(&bytes)),
     };
-    let mut new = mark.clone();
-    if let Some(old) = old.as_ref().filter(|old| old.time >= mark.time) {
-        new.time = old.time;
+    let (mut new, mut ts) = (mark.clone(), Number::from(mark.time.secs()));
+    if let Some((old, spelled)) = old.as_ref().filter(|(old, _)| old.time >= mark.time) {
+        // A time with a fraction, or a very large one, stays as it is spelled.
+        (new.time, ts) = (old.time, spelled.clone());
         new.ids.extend(old.ids.iter().filter(|id| !retired.contains(*id)).cloned());
     }
-    if old.as_ref() == Some(&new) {
+    if old.is_some_and(|(old, _)| old == new) {
         return Ok(None);
     }
     let mut list: Vec<String> =
         new.ids.iter().map(|id| Value::from(id.as_str()).to_string()).collect();
     list.sort_unstable();
-    let text = format!("{{\"ts\": {}, \"ids\": [{}]}}", new.time.secs(), list.join(", "));
+    let text = format!("{{\"ts\": {ts}, \"ids\": [{}]}}", list.join(", "));
     let path = position_path(dir, me);
     atomic_file::write_atomic(&path, text.as_bytes(), 0o644)
         .map_err(|e| StoreError::io(&path, e))?;
@@ -143,6 +148,27 @@ mod tests {
         assert_eq!(stored(dir.path()), Some(mark(10, &["a", "b", "foo:a"])));
         advance(dir.path(), &mark(11, &["c"]), &[]);
         assert_eq!(stored(dir.path()), Some(mark(11, &["c"])));
+    }
+
+    /// S1382: another reader may write a time with a fraction, or a very large one. It is not moved back.
+    #[test]
+    fn s1382_a_time_with_a_fraction_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join(".seen-bar");
+        for ts in ["10.5", "10.0001", "1e+26"] {
+            std::fs::write(&file, format!(r#"{{"ts": {ts}, "ids": ["a"]}}"#)).unwrap();
+            let position = stored(dir.path()).unwrap();
+            assert!(position.has_read(Timestamp::from_secs(10), "foo", "z") == (ts != "10.0001"));
+            advance(dir.path(), &mark(10, &["b"]), &[]);
+            let text = std::fs::read_to_string(&file).unwrap();
+            assert_eq!(text, format!(r#"{{"ts": {ts}, "ids": ["a", "b"]}}"#));
+        }
+        std::fs::write(&file, r#"{"ts": 10.5, "ids": ["a"]}"#).unwrap();
+        let position = stored(dir.path()).unwrap();
+        let at = |millis: i64| Timestamp::from_millis(10_000 + millis);
+        assert!(position.has_read(at(499), "foo", "z") && !position.has_read(at(500), "foo", "z"));
+        advance(dir.path(), &mark(11, &["b"]), &[]);
+        assert_eq!(stored(dir.path()), Some(mark(11, &["b"])));
     }
 
     #[test]

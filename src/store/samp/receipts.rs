@@ -72,7 +72,7 @@ impl PeerPosition {
             return Receipt::of_state(DeliveryState::Read, moved);
         }
         let was_there = time <= self.written && self.written <= now;
-        if was_there && time.secs() < self.mark.time.secs() {
+        if was_there && time < self.mark.time {
             return Receipt::of_state(DeliveryState::Passed, None);
         }
         Receipt::default()

@@ -235,7 +235,7 @@ pub fn parse<'a>(
         id,
         id_verified,
         secs,
-        ms: parse_millis(m.ms),
+        ms: parse_millis(m.ms).or_else(|| parse_fraction(m.hashed.ts)),
         from: from.to_text(),
         rcpt,
         shared_id,
@@ -294,6 +294,14 @@ fn parse_millis(value: Option<JsonValue<'_>>) -> Option<u16> {
         Some(JsonValue::Int(digits)) => digits.parse().ok().filter(|ms| *ms < 1000),
         _ => None,
     }
+}
+
+/// Returns the milliseconds of a time with a fraction.
+fn parse_fraction(value: Option<JsonValue<'_>>) -> Option<u16> {
+    let Some(JsonValue::Float(number)) = value else { return None };
+    let secs: f64 = number.parse().ok()?;
+    let ms = ((secs - secs.floor()) * 1000.0).round() as u16;
+    (ms > 0).then_some(ms.min(999))
 }
 
 /// The longest text of a list of recipients that is read. Its names take some thirty times the memory.

@@ -195,7 +195,12 @@ impl StoreUpkeep for Ssot {
                 )));
             }
             if task::write_task_file(&self.properties.dir, &name, &state)? {
-                lines.push(format!("tasks/{name}.json: made anew from its messages"));
+                let done = if state.message_count > 0 {
+                    "made anew from its messages"
+                } else {
+                    "removed, because no message of this task counts"
+                };
+                lines.push(format!("tasks/{name}.json: {done}"));
             }
         }
         Ok(lines)

@@ -73,6 +73,10 @@ impl SsotChecker<'_> {
             }
             return;
         }
+        if task::is_tampered(self.store, &message, bytes) {
+            let why = "was changed after it was verified".to_owned();
+            return self.report_violation(&path, "signature", why);
+        }
         let claim = self.store.read_claim(folder, &message.id, bytes);
         if let Some(wrong) = claim.and_then(|claim| (self.verify)(&claim)) {
             self.report_violation(&path, "signature", wrong);
@@ -167,7 +171,10 @@ impl SsotChecker<'_> {
                 let path = format!("{MESSAGES}/{task}/{}.json", breach.id);
                 self.report_violation(&path, breach.rule, breach.why.clone());
             }
-            if derived.contains(&task) {
+            if derived.contains(&task) && state.message_count == 0 {
+                let why = "no message of this task counts".to_owned();
+                self.report_violation(&path, "task_state", why);
+            } else if derived.contains(&task) {
                 let text = task::render_task_file(&self.store.properties.dir, &task, &state);
                 match folder::read_file(
                     &self.store.properties.dir,
@@ -212,10 +219,7 @@ impl SsotChecker<'_> {
                     "is not named after a task, T-YYYY-NNN".into(),
                 ),
                 Some(task) => {
-                    if !self.tasks.contains(task) {
-                        let why = "there are no messages of this task".to_owned();
-                        self.report_violation(&path, "task_state", why);
-                    }
+                    self.tasks.insert(task.to_owned());
                     out.insert(task.to_owned());
                 }
             }

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 
 use super::envelope::VERSION;
 use super::json_node::{JsonNode, quote_json};
@@ -151,6 +151,15 @@ pub(super) fn create_file(dir: &OwnedFd, name: &str, mode: u32, bytes: &[u8]) ->
 /// The error of the system.
 pub(super) fn overwrite_file(dir: &OwnedFd, name: &str, mode: u32, bytes: &[u8]) -> io::Result<()> {
     FileSlot::for_component(dir, name)?.overwrite(mode, bytes)?;
+    fs::fsync(dir)
+}
+
+/// Removes a file.
+///
+/// # Errors
+/// The error of the system.
+pub(super) fn remove_file(dir: &OwnedFd, name: &str) -> io::Result<()> {
+    rustix::fs::unlinkat(dir, confined::require_component(name)?, AtFlags::empty())?;
     fs::fsync(dir)
 }
 

@@ -88,6 +88,17 @@ impl files::FileFacts for SsotFileFacts {
 }
 
 impl SsotFileFacts {
+    /// Returns the facts of a message that was not judged yet. `digest` is the hash of its bytes.
+    pub fn from_message(message: &SsotMessage<'_>, digest: u64) -> Self {
+        Self {
+            message: TaskMessageFacts::from_message(message),
+            id_hash: hash_id(&message.id),
+            digest,
+            trust: UNHEARD,
+            ..Self::default()
+        }
+    }
+
     /// Returns true if nobody has to log the rejection any more.
     pub fn is_logged(&self) -> bool {
         self.logged != 0
@@ -174,7 +185,7 @@ impl FileFormat for SsotFormat {
     type Message<'a> = PendingTaskReport;
     type Context = ();
 
-    const TAG: [u8; 8] = *b"ssotfi05";
+    const TAG: [u8; 8] = *b"ssotfi06";
     const LONGEST: usize = FILE_BYTES;
 
     fn determine_role(&self, path: &[&str], kind: FileType) -> PathRole {
@@ -280,12 +291,8 @@ impl FileFormat for SsotFormat {
             claim = sign::claim_from_result(signature, opened.bytes)?;
         }
         let kept = SsotFileFacts {
-            message: TaskMessageFacts::from_message(&message),
-            id_hash: hash_id(&message.id),
             acked: acked.map_or(0, Timestamp::millis),
-            digest,
-            logged: 0,
-            trust: UNHEARD,
+            ..SsotFileFacts::from_message(&message, digest)
         };
         let found = self.build_report(&message, claim, acked.is_some());
         let same = file.message_facts().is_some_and(|old| old.digest == digest);
@@ -449,6 +456,8 @@ impl SsotFormat {
             time: message.order,
             to_me,
             from_me,
+            // All roles write into the folder of messages.
+            is_my_name_unproven: from_me,
             read: (to_me && acked).then_some(true),
             has_note: from_me && !message.soft_breaches.is_empty(),
             claim: claim.map(Box::new),
@@ -477,7 +486,7 @@ impl SsotFormat {
         let mut print = DefaultHasher::new();
         state.hash(&mut print);
         let old = prints.insert(folder, print.finish());
-        if old != Some(print.finish()) && (old.is_some() || state.message_count > 0) {
+        if old != Some(print.finish()) {
             self.stale_tasks.lock().insert(task.to_owned());
         }
         let mut remarkable = self.remarkable_tasks.write();

@@ -39,6 +39,7 @@ impl Ssot {
         Ok(Record {
             wants_ack: asked && is_message && is_due,
             note: message.render_note().filter(|_| mine),
+            is_my_name_unproven: mine,
             message: to_model_message(&message),
             claim,
             ..Record::default()

@@ -1,6 +1,6 @@
 //! One task as it is on disk now, for all checks that must not trust an index: sending, locks, `tasks/`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::Path;
 
@@ -15,8 +15,8 @@ use super::rules::REFS;
 use super::state::{TaskMessage, TaskMessageFacts, TaskState, derive_state, hash_id};
 use super::vocabulary::{SsotMessageType, is_task_id, split_message_id};
 use crate::model::verify;
-use crate::store::StoreError;
-use crate::store::engine::files::FileRow;
+use crate::store::engine::files::StoreFile;
+use crate::store::{StoreError, digest, fs};
 
 /// The tasks of messages that were looked up, by the hashes of their ids. `None` for a message that does not count.
 pub(super) type LookedUpTasks = HashMap<u64, Option<String>>;
@@ -104,25 +104,35 @@ fn look_up_foreign_references(store: &Ssot, message: &SsotMessage<'_>, tasks: &m
     }
 }
 
-/// Returns true if a message is not refused. The decision counts; without one, the key that its signature names.
+/// Returns true if a message is not refused. The decision counts; without one, the earlier content of the file and the
+/// key that its signature names.
 fn is_trusted(store: &Ssot, message: &SsotMessage<'_>, bytes: &[u8]) -> bool {
-    let folder = format!("{MESSAGES}/{}", message.task);
-    let known = {
-        let table = store.table.read();
-        let file = table.find_path(&format!("{folder}/{}.json", message.id));
-        let file = file.filter(|n| table.row(*n).is_some_and(FileRow::is_message));
-        file.and_then(|n| table.facts(n))
-            .filter(|kept| kept.has_digest_of(bytes))
-            .and_then(SsotFileFacts::is_refused)
-    };
+    let file = find_message_file(store, message);
+    let kept = file.as_ref().and_then(StoreFile::message_facts);
+    let known = kept.filter(|kept| kept.has_digest_of(bytes)).and_then(SsotFileFacts::is_refused);
     let wrong = || {
+        let folder = format!("{MESSAGES}/{}", message.task);
         let claim = store.read_claim(&folder, &message.id, bytes);
-        claim.is_some_and(|claim| verify::find_claim_fault(&claim).is_some())
+        is_tampered(store, message, bytes)
+            || claim.is_some_and(|claim| verify::find_claim_fault(&claim).is_some())
     };
     !known.unwrap_or_else(wrong)
 }
 
-/// Returns the text of `tasks/<task>.json`.
+/// Returns true if the file of a message held a verified message under its id, and these bytes are not that message.
+pub(super) fn is_tampered(store: &Ssot, message: &SsotMessage<'_>, bytes: &[u8]) -> bool {
+    let facts = SsotFileFacts::from_message(message, digest::secure_hash64(bytes));
+    find_message_file(store, message).is_some_and(|file| store.is_tampered(&file, &facts))
+}
+
+/// Returns the file in which a message belongs, if a scan has seen it.
+fn find_message_file(store: &Ssot, message: &SsotMessage<'_>) -> Option<StoreFile<SsotFileFacts>> {
+    let table = store.table.read();
+    let path = format!("{MESSAGES}/{}/{}.json", message.task, message.id);
+    StoreFile::from_table(&table, table.find_path(&path)?)
+}
+
+/// Returns the text of `tasks/<task>.json` for a task with messages.
 pub(super) fn render_task_file(base: &Path, task: &str, state: &TaskState) -> String {
     let bytes = state.dispatch.as_deref().and_then(|id| read_message_bytes(base, task, id).ok());
     let dispatch = bytes.as_deref().and_then(|bytes| SsotMessage::parse(bytes).ok());
@@ -144,7 +154,8 @@ pub(super) fn render_task_file(base: &Path, task: &str, state: &TaskState) -> St
     )
 }
 
-/// Brings `tasks/<task>.json` up to date with the state of the task. Returns true if it was written.
+/// Brings `tasks/<task>.json` up to date with the state of the task: a task without messages has no file. Returns true
+/// if anything changed.
 ///
 /// # Errors
 /// The error of the system, or [`StoreError::Busy`].
@@ -154,13 +165,20 @@ pub(super) fn write_task_file(
     state: &TaskState,
 ) -> Result<bool, StoreError> {
     let (name, text) = (format!("{task}.json"), render_task_file(base, task, state));
-    if has_same_text(base, &name, state, &text) {
+    // Messages that cannot be listed now may still count.
+    let is_unknown =
+        state.message_count == 0 && folder::list_stems(base, &[MESSAGES, task]).is_err();
+    if is_unknown || has_same_text(base, &name, state, &text) {
         return Ok(false);
     }
     let _lock = folder::lock_task(base, task)?;
     let dir = folder::make_folder(base, &[TASKS])?;
-    folder::overwrite_file(&dir, &name, 0o666, text.as_bytes())
-        .map_err(|e| StoreError::io(&base.join(TASKS).join(&name), e))?;
+    let done = if state.message_count > 0 {
+        folder::overwrite_file(&dir, &name, 0o666, text.as_bytes())
+    } else {
+        folder::remove_file(&dir, &name)
+    };
+    done.map_err(|e| StoreError::io(&base.join(TASKS).join(&name), e))?;
     Ok(true)
 }
 
@@ -170,18 +188,22 @@ pub(super) fn is_task_file_current(base: &Path, task: &str, state: &TaskState) -
 }
 
 fn has_same_text(base: &Path, name: &str, state: &TaskState, text: &str) -> bool {
-    let old = || folder::read_file(base, &[TASKS, name], text.len() + 1);
-    // A task without messages has no file.
-    state.message_count == 0 || old().is_ok_and(|(_, bytes)| bytes == text.as_bytes())
+    match folder::read_file(base, &[TASKS, name], text.len() + 1) {
+        Ok((_, bytes)) => state.message_count > 0 && bytes == text.as_bytes(),
+        Err(e) => state.message_count == 0 && fs::is_absent(&e),
+    }
 }
 
-/// Returns every task that has a folder of messages.
+/// Returns every task that has a folder of messages, or a file in `tasks/`.
 ///
 /// # Errors
 /// The error of the system.
-pub(super) fn list_tasks(base: &Path) -> Result<Vec<String>, StoreError> {
-    let failed = |e| StoreError::io(&base.join(MESSAGES), e);
-    let folders = folder::list_names(base, &[MESSAGES]).map_err(failed)?.into_iter();
-    let folders = folders.filter(|(_, kind)| *kind == FileType::Directory).map(|(name, _)| name);
-    Ok(folders.filter(|name| is_task_id(name)).collect())
+pub(super) fn list_tasks(base: &Path) -> Result<BTreeSet<String>, StoreError> {
+    let list = |folder: &str| {
+        folder::list_names(base, &[folder]).map_err(|e| StoreError::io(&base.join(folder), e))
+    };
+    let folders = list(MESSAGES)?.into_iter().filter(|(_, kind)| *kind == FileType::Directory);
+    let files = list(TASKS)?.into_iter().filter(|(_, kind)| *kind == FileType::RegularFile);
+    let files = files.filter_map(|(name, _)| Some(name.strip_suffix(".json")?.to_owned()));
+    Ok(folders.map(|(name, _)| name).chain(files).filter(|name| is_task_id(name)).collect())
 }

@@ -137,6 +137,99 @@ fn s312_unsigned_records_count_for_nothing() {
     assert!(!out.ok() && out.said().contains("neither locked nor suspended"), "{out:?}");
 }
 
+/// S1171: an unsigned record that only says it is from my role is refused, and counts for nothing. Mine is signed.
+#[test]
+fn s1171_unsigned_records_of_my_role() {
+    for policy in ["known", "refuse"] {
+        for pins in ["", "[trust]\nroles = \"pin\"\n"] {
+            let bed = bed_with(&format!("unsigned = \"{policy}\"\n{pins}"));
+            let m = bed.mount("coordinator");
+            let (id, _) = send(&bed, &m, "executor", "task_dispatch", &payload("task_dispatch"));
+            soon("tasks/ is written", || task(&bed)["last_successful_msg_id"] == id);
+            // Without pinned roles, only a policy against all unsigned messages refuses one.
+            let is_refused = policy == "refuse" || !pins.is_empty();
+            let millis: i64 = id.rsplit('-').next().expect("time").parse().expect("number");
+            let dispatch = payload("task_dispatch");
+            let said = record("task_dispatch", "coordinator", "executor", millis + 1, &dispatch);
+            deliver(&bed, &said);
+            soon("it is judged", || m.ls("rejected").len() == usize::from(is_refused));
+            let sent = 2 - usize::from(is_refused);
+            soon("sent/", || m.ok("ls sent/*/*.txt").lines().count() == sent);
+            let last = if is_refused { &json!(id) } else { &said["msg_id"] };
+            soon("tasks/", || task(&bed)["last_successful_msg_id"] == *last);
+        }
+    }
+}
+
+/// S1380: a record that was changed after it was verified is named by check, and neither the mount nor check nor its
+/// repair counts it, with and without the cache. S1381: if none is left, the task has no file in `tasks/`.
+#[test]
+fn s1380_s1381_changed_records_count_for_nothing() {
+    let bed = bed();
+    let dispatch =
+        |n| record("task_dispatch", "coordinator", "executor", n, &payload("task_dispatch"));
+    let all = [dispatch(T0), dispatch(T0 + 1)];
+    for record in &all {
+        sign(&deliver(&bed, record), &key(3), false);
+    }
+    let m = bed.mount("coordinator");
+    for left in [1, 0] {
+        let changed = &all[left];
+        let last = if left == 0 { Value::Null } else { all[0]["msg_id"].clone() };
+        let file = bed.path("ssot").join(source(changed));
+        fs::remove_file(file.with_extension("sig")).expect("signature");
+        put(&file, changed.to_string().replace("agent/", "evil/"));
+        soon("tasks/ follows", || task(&bed)["last_successful_msg_id"] == last);
+        for args in
+            [&["--me", "coordinator", "check"][..], &["--me", "coordinator", "check", "--repair"]]
+        {
+            let out = bed.msgfs_out(args);
+            let said = out.said();
+            assert!(!out.ok() && !said.contains("tasks/"), "{said}");
+            let name = format!("{}: signature: was changed", source(changed));
+            assert_eq!(
+                (said.matches(": signature: ").count(), said.contains(&name)),
+                (2 - left, true),
+                "{said}"
+            );
+        }
+        assert_eq!(task(&bed)["last_successful_msg_id"], last);
+    }
+    assert!(!bed.path(format!("ssot/tasks/{TASK}.json")).exists());
+    m.umount();
+    fs::remove_dir_all(bed.path("cache")).expect("the cache");
+    put(&bed.path(format!("ssot/tasks/{TASK}.json")), "{}");
+    let said = bed.msgfs_out(&["--me", "coordinator", "check"]).said();
+    assert!(said.contains("task_state: no message of this task counts"), "{said}");
+    let said = bed.msgfs_out(&["--me", "coordinator", "check", "--repair"]).said();
+    assert!(said.contains("removed, because no message") && !said.contains("task_state"), "{said}");
+    assert!(!bed.path(format!("ssot/tasks/{TASK}.json")).exists());
+}
+
+/// S1381: the file in `tasks/` goes with the folder of the last record, also while nothing is mounted.
+#[test]
+fn s1381_removed_records_leave_no_state() {
+    let bed = bed();
+    let dispatch =
+        record("task_dispatch", "coordinator", "executor", T0, &payload("task_dispatch"));
+    for mounted in [true, false] {
+        let file = deliver(&bed, &dispatch);
+        let m = bed.mount("coordinator");
+        soon("tasks/ is written", || task(&bed)["status"] == "dispatched");
+        if mounted {
+            fs::remove_file(&file).expect("record");
+            soon("it is gone", || task(&bed).is_null());
+            m.umount();
+            continue;
+        }
+        m.umount();
+        fs::remove_file(&file).expect("record");
+        let m = bed.mount("coordinator");
+        soon("it is gone", || task(&bed).is_null());
+        m.umount();
+    }
+}
+
 /// S313: each agent in a role signs with its own key, and all are valid. With `roles = "pin"` the first key is the
 /// role's, and a record under another key counts once that key is trusted.
 #[test]

@@ -31,6 +31,15 @@ fn messages_in_line_order() {
 }
 
 #[test]
+fn a_message_without_a_role_has_no_sender() {
+    let project = Project::new();
+    project.thread("t", &[message("a", "", "x"), message("b", "agent", "y")]);
+    let (store, books) = project.opened();
+    let from = ["a", "b"].map(|id| store.read_record(&books.one(id).at).unwrap().message.from);
+    assert_eq!(from, [None, Some("agent".to_owned())]);
+}
+
+#[test]
 fn bad_lines_hide_nothing() {
     let project = Project::new();
     let bom = format!("\u{feff}{}", message("a", "user", "x"));

@@ -283,6 +283,7 @@ fn files_that_go_along_are_assets() {
     let refused = prepare(&store, &draft).unwrap_err();
     let StoreError::Io { source, .. } = &refused else { panic!("{refused}") };
     assert_eq!(source.kind(), io::ErrorKind::AlreadyExists);
+    assert!(refused.to_string().ends_with(".pdf: another file has this name, so nothing was sent"));
     assert_eq!(read(&assets.join(&name)), "other");
 }
 

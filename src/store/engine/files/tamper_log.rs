@@ -165,7 +165,7 @@ impl<F: FileFormat> FileStore<F> {
 
     /// Returns true if a file held a verified message under this id, and none with this content. It then notes the
     /// hashes of that message.
-    fn is_tampered(&self, file: &StoreFile<F::Facts>, facts: &F::Facts) -> bool {
+    pub fn is_tampered(&self, file: &StoreFile<F::Facts>, facts: &F::Facts) -> bool {
         let ((id, content), earlier) = (facts.hashes(), facts.earlier_content_hash());
         let mut left: Vec<(u64, u64)> = {
             let table = self.table.read();

@@ -119,7 +119,7 @@ fn an_end_that_was_lost_comes_back_before_anything_else() {
             assert!(!machine.recover(&store), "nothing is missing");
             assert_eq!(machine.bodies(), all);
             let told = machine.open().incidents(&machine.state()).concat();
-            assert!(told.contains("2 missing messages were appended again"), "{told}");
+            assert!(told.contains("msgfs appended 2 missing messages again"), "{told}");
         }
     }
 }
@@ -201,7 +201,8 @@ fn what_is_older_than_a_week_is_told_and_stays_away() {
     assert!(machine.recover(&store));
     assert_eq!(machine.bodies(), ["other", "b"]);
     let told = store.incidents(&machine.state()).concat();
-    assert!(told.contains("1 older than 7 days were not"), "{told}");
+    let expected = "appended 1 missing message again, without those that are older than 7 days (1)";
+    assert!(told.contains(expected), "{told}");
 }
 
 #[test]
@@ -231,7 +232,10 @@ fn of_a_conflict_copy_only_what_i_signed_is_appended_and_once() {
     assert_eq!(machine.bodies(), ["a", "mine", "last"]);
     assert_eq!(std::fs::read(machine.path(name)).unwrap(), copy.concat().into_bytes());
     assert!(
-        store.incidents(&machine.state()).concat().contains("2 messages of mine that a conflict")
+        store
+            .incidents(&machine.state())
+            .concat()
+            .contains("2 messages of mine, which msgfs appended")
     );
     for store in [store, machine.open()] {
         assert!(!machine.recover(&store));
