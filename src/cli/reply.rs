@@ -104,7 +104,8 @@ fn is_message_word(word: &str) -> bool {
         return is_bracketed;
     }
     let path = word.strip_prefix("./").unwrap_or(word);
-    word.contains('@')
+    // A word like `@bob` is text.
+    word.contains('@') && !word.starts_with('@')
         || has_folder(word)
         || [".txt", ".reply"]
             .iter()
@@ -308,6 +309,7 @@ mod tests {
             "",
             "looks",
             "decade",
+            "@bob",
             "beautiful",
             "2026-11-26",
             "msg_queue",
