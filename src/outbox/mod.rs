@@ -149,8 +149,8 @@ pub struct PendingMessage {
     pub message: PreparedRecord,
     /// The idempotency key under which it was accepted.
     pub key: Option<String>,
-    /// The reason why it waits, and the time since when; `None` if it is just on its way.
-    pub waits: Option<(String, Timestamp)>,
+    /// The reason why it waits; `None` if it is just on its way.
+    pub waits: Option<String>,
 }
 
 /// The last refusal.

@@ -13,7 +13,6 @@ use super::reservations::Reservations;
 use super::spool::{Spool, SpoolParcel};
 use super::{CLOSING, PendingMessage};
 use crate::index::Index;
-use crate::model::Timestamp;
 use crate::model::locks::{Condvar, Mutex};
 use crate::store::Durability;
 use worker::SendWorker;
@@ -69,7 +68,6 @@ struct SenderState {
 struct StuckJob {
     /// The recipient of the first parcel, and the reason why it waits.
     summary: (String, String),
-    since: Timestamp,
     /// The ids of all the parcels.
     ids: Vec<String>,
 }
@@ -266,7 +264,7 @@ impl SenderThread {
             self.context.spool.get(n).into_iter().map(
                 move |SpoolParcel { store, message, keyed }| {
                     let stuck = stuck.filter(|stuck| stuck.ids.contains(&message.id));
-                    let waits = stuck.map(|stuck| (stuck.summary.1.clone(), stuck.since));
+                    let waits = stuck.map(|stuck| stuck.summary.1.clone());
                     PendingMessage { store, message, key: keyed.map(|used| used.key), waits }
                 },
             )

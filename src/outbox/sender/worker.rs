@@ -10,7 +10,6 @@ use super::super::spool::SpoolParcel;
 use super::super::thread_backoff::{BackoffKey, ThreadBackoff};
 use super::{SendContext, SendJob, SenderCommand, SenderShared, StuckJob};
 use crate::index::Index;
-use crate::model::Timestamp;
 use crate::store::{DeliveryQueue, Durability, Facets, MessageAppender, StoreError};
 
 /// The time that a message that could not be appended or delivered waits before the next attempt.
@@ -264,9 +263,7 @@ impl SendWorker {
         let said = (to, why.text.clone());
         let ids = job.parcels.iter().map(|p| p.message.id.clone()).collect();
         let mut under = self.shared.state.lock();
-        let before = under.stuck.remove(&job.number);
-        let since = before.as_ref().map_or_else(Timestamp::now, |before| before.since);
-        under.stuck.insert(job.number, StuckJob { summary: said.clone(), since, ids });
+        let before = under.stuck.insert(job.number, StuckJob { summary: said.clone(), ids });
         drop(under);
         if before.is_none_or(|before| before.summary != said) {
             let (to, reason) =
