@@ -90,7 +90,7 @@ fn copy_open_file(tree: &Tree, file: &OpenFile, out: &mut dyn Write) -> Result<(
     let mut offset = 0;
     loop {
         await_mail(tree, file)?;
-        let bytes = tree.read(file, offset, CHUNK)?;
+        let bytes = tree.read(file, offset, CHUNK, 0)?;
         if bytes.is_empty() {
             return Ok(());
         }

@@ -229,10 +229,9 @@ fn is_looking_program(name: &str) -> bool {
     LOOKING.contains(&name)
 }
 
-/// Returns true if a process runs one of the programs that only look. It may have become one after the open: a shell
-/// opens the file of `head < NAME`.
-pub(super) fn runs_looking_program(pid: u32) -> bool {
-    program_name(pid).is_some_and(|name| is_looking_program(&name))
+/// Returns true if a thread runs one of the programs that only look.
+pub(super) fn runs_looking_program(tid: u32) -> bool {
+    program_name(tid).is_some_and(|name| is_looking_program(&name))
 }
 
 /// Shortest time for which a process that listed `inbox/` is remembered.
