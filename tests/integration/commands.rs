@@ -125,6 +125,10 @@ fn s93_check() {
             "{place} in {out:?}"
         );
     }
+    // S1402
+    let closed = "exec {out}> >(:); wait $!";
+    let out = bed.sh(&format!("{closed}; {} --me bar check >&$out", env!("CARGO_BIN_EXE_msgfs")));
+    assert_eq!(out.code(), Some(1), "{out:?}");
     let out = bar(&bed, &["check", "samp", "--json"], "");
     assert_eq!(out.code(), Some(1));
     let values: Vec<serde_json::Value> = serde_json::Deserializer::from_str(&out.stdout)
