@@ -71,7 +71,7 @@ impl LogPath<'_> {
             // The log was replaced while this waited for it, or it is still locked.
             if Instant::now() >= give_up {
                 return Err(StoreError::Busy(format!(
-                    "another program holds the lock of {}; it is tried again",
+                    "another program holds the lock of {}",
                     sanitize_line(&self.path.to_string_lossy())
                 )));
             }
