@@ -11,8 +11,8 @@ pub fn find_nearest<'a>(
     let near = |candidate: &'a str| {
         let other = candidate.to_lowercase();
         let distance = strsim::osa_distance(&word, &other);
-        let lengths = [word.chars().count(), other.chars().count()];
-        let (shorter, longer) = (lengths[0].min(lengths[1]), lengths[0].max(lengths[1]));
+        let (mine, others) = (word.chars().count(), other.chars().count());
+        let (shorter, longer) = (mine.min(others), mine.max(others));
         (distance <= (longer / 3).max(2) && distance < shorter).then_some((distance, candidate))
     };
     let nearest = candidates.into_iter().filter_map(near).min_by_key(|(distance, _)| *distance);
