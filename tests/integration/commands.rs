@@ -98,6 +98,17 @@ fn s91_beside_a_mount() {
     assert_eq!(member(&only(&bed.store, "bar"), "body"), "beside");
 }
 
+/// S1402: a violation is a failure, also if nobody reads the line about it.
+#[test]
+fn s1402_check_with_a_closed_output() {
+    let bed = Bed::new();
+    append_raw(&log(&bed.store, "foo"), "junk\n");
+    let closed = "exec {out}> >(:); wait $!";
+    let out =
+        bed.sh(&format!("{closed}; {} --me bar check >&$out", crate::common::binary().display()));
+    assert_eq!(out.code(), Some(1), "{out:?}");
+}
+
 /// S93: a clean store gives exit code 0. Broken rules give exit code 1 and one line each with file and line.
 #[test]
 fn s93_check() {
@@ -125,10 +136,6 @@ fn s93_check() {
             "{place} in {out:?}"
         );
     }
-    // S1402
-    let closed = "exec {out}> >(:); wait $!";
-    let out = bed.sh(&format!("{closed}; {} --me bar check >&$out", env!("CARGO_BIN_EXE_msgfs")));
-    assert_eq!(out.code(), Some(1), "{out:?}");
     let out = bar(&bed, &["check", "samp", "--json"], "");
     assert_eq!(out.code(), Some(1));
     let values: Vec<serde_json::Value> = serde_json::Deserializer::from_str(&out.stdout)
