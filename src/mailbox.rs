@@ -29,9 +29,9 @@ pub use pending_stores::UnopenedStore;
 use pending_stores::{PendingStore, PendingStoreOpener};
 
 /// The shortest delay after a mark, so that the marks of one burst reach the stores together.
-const TELL_AFTER: Duration = Duration::from_millis(30);
+const MARK_DELAY: Duration = Duration::from_millis(30);
 /// The longest such delay, while syncing marks takes much of the time.
-const TELL_AT_LEAST: Duration = Duration::from_millis(300);
+const MAX_MARK_DELAY: Duration = Duration::from_millis(300);
 /// The interval at which the snapshot is written while things change.
 const SAVE_EVERY: Duration = Duration::from_secs(60);
 /// Delay before the thread that syncs marks begins again after a panic.
@@ -163,12 +163,12 @@ impl Mailbox {
         };
         let tree = Arc::new(Tree::new(Arc::clone(&index), outbox.clone(), settings));
         let late: Vec<Arc<PendingStore>> = base.pending_stores.into_iter().map(Arc::new).collect();
-        let swept = if options.read_only {
+        let folders_to_sweep = if options.read_only {
             Vec::new()
         } else {
             vec![paths.state.clone(), paths.cache.clone()]
         };
-        let doorway = Arc::new(PendingStoreOpener {
+        let opener = Arc::new(PendingStoreOpener {
             mountpoint: options.mountpoint.clone(),
             read_only: options.read_only,
             warnings: now,
@@ -185,9 +185,9 @@ impl Mailbox {
         } else {
             index.set_watched();
             let mut targets =
-                build_watch_targets(&index, outbox.as_ref(), &links, &doorway.paths, late.len());
+                build_watch_targets(&index, outbox.as_ref(), &links, &opener.paths, late.len());
             targets
-                .extend(late.iter().map(|late| pending_stores::build_watch_target(late, &doorway)));
+                .extend(late.iter().map(|late| pending_stores::build_watch_target(late, &opener)));
             let (watcher, others) = ahead.start(targets).map_err(MailboxOpenError::Watch)?;
             (Some(watcher), others)
         };
@@ -199,9 +199,9 @@ impl Mailbox {
                 outbox.handle_store_change(number);
             }
         }
-        let keeper =
-            SyncThread::start(Arc::clone(&index), swept).map_err(MailboxOpenError::Watch)?;
-        let keeper = Some(keeper);
+        let sync_thread = SyncThread::start(Arc::clone(&index), folders_to_sweep)
+            .map_err(MailboxOpenError::Watch)?;
+        let sync_thread = Some(sync_thread);
         if options.carry {
             let marked = Arc::downgrade(&links);
             index.subscribe(move |_| {
@@ -212,7 +212,7 @@ impl Mailbox {
         }
         if let Some(watcher) = &watcher {
             // From now on pending stores are added when they appear.
-            doorway.waker.get_or_init(|| watcher.waker().clone()).refresh_folders();
+            opener.waker.get_or_init(|| watcher.waker().clone()).refresh_folders();
         }
         Ok(Self {
             me,
@@ -221,7 +221,7 @@ impl Mailbox {
             outbox,
             tree,
             watcher,
-            sync_thread: keeper,
+            sync_thread,
             links,
             warnings,
             pending_stores: late,
@@ -511,7 +511,7 @@ fn run_sync_loop(index: &Index, stop: &AtomicBool) {
     let mut again = index.sync_marks_to_stores();
     // The save moves a first index out of memory.
     index.save_snapshot();
-    let (mut seen, mut pause) = (0, TELL_AFTER);
+    let (mut seen, mut pause) = (0, MARK_DELAY);
     loop {
         let idle = if unsaved { SAVE_EVERY } else { Duration::from_secs(24 * 3600) };
         let limit = again.unwrap_or(idle);
@@ -526,7 +526,7 @@ fn run_sync_loop(index: &Index, stop: &AtomicBool) {
         // of it to the reader.
         let start = Instant::now();
         again = index.sync_marks_to_stores();
-        pause = (start.elapsed() * 9).clamp(TELL_AFTER, TELL_AT_LEAST);
+        pause = (start.elapsed() * 9).clamp(MARK_DELAY, MAX_MARK_DELAY);
         if unsaved && saved.elapsed() >= SAVE_EVERY {
             index.save_snapshot();
             saved = Instant::now();

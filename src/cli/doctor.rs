@@ -150,7 +150,7 @@ fn find_store_problems(context: &CommandContext, specs: &[StoreSpec]) -> Vec<Doc
             Err(e) => problems.push(store_error(&name, &e.to_string())),
         }
     }
-    problems.extend(find_link_problems(context, &stores));
+    problems.extend(find_link_problems(context, specs, &stores));
     problems.extend(find_duplicate_stores(context, &stores));
     problems.extend(find_foreign_keys(context, &stores));
     problems.extend(find_unused_maildir(context));
@@ -160,7 +160,11 @@ fn find_store_problems(context: &CommandContext, specs: &[StoreSpec]) -> Vec<Doc
 }
 
 /// Returns the problems of links, as far as they can be tried without sending.
-fn find_link_problems(context: &CommandContext, stores: &[Arc<dyn Store>]) -> Vec<DoctorProblem> {
+fn find_link_problems(
+    context: &CommandContext,
+    specs: &[StoreSpec],
+    stores: &[Arc<dyn Store>],
+) -> Vec<DoctorProblem> {
     let linked = context.config.linked_stores();
     let mut problems = Vec::new();
     for store in stores {
@@ -190,7 +194,12 @@ fn find_link_problems(context: &CommandContext, stores: &[Arc<dyn Store>]) -> Ve
         let told = |why: String| {
             DoctorProblem::error(format!("the link {}: {}", spec.name, sanitize_text(&why)))
         };
-        let wrong = link::nats::check_link(&spec);
+        let names: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
+        let wrong = if names.contains(&&*spec.store) {
+            link::nats::check_link(&spec)
+        } else {
+            vec![format!("it is left out: {}", link::describe_missing_store(&spec.store, &names))]
+        };
         if wrong.is_empty() && spec.settings.marks {
             let store = stores.iter().find(|store| store.name() == spec.store);
             let why = store.and_then(|store| link::nats::check_mark_sync(&spec, store.me()));

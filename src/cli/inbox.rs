@@ -33,20 +33,17 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
         if unread.is_empty() {
             output::print_notice("no new messages");
         }
-        unread.iter().try_for_each(|name| {
-            if args.json {
-                return print_message_json(tree, name);
-            }
-            access::print_file_section(tree, &format!("inbox/{name}"))
-        })
+        let paths: Vec<String> = unread.iter().map(|name| format!("inbox/{name}")).collect();
+        let print = if args.json { print_message_json } else { access::print_file_section };
+        access::for_each_path(&paths, |path| print(tree, path))
     })
 }
 
-fn print_message_json(tree: &dyn TreeAccess, name: &str) -> Result<(), Failure> {
-    let path = format!("inbox/{name}");
-    let size = tree.ls(&path)?.first().map_or(0, |file| file.size);
+fn print_message_json(tree: &dyn TreeAccess, path: &str) -> Result<(), Failure> {
+    let name = access::split_path(path).1;
+    let size = tree.ls(path)?.first().map_or(0, |file| file.size);
     let mut out = MessageJsonWriter { name, size, text: Vec::new(), printed: None };
-    let read = tree.cat(&path, &mut out);
+    let read = tree.cat(path, &mut out);
     match out.printed {
         Some(said) => said.and(read),
         // The message has become shorter since its length was read.

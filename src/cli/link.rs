@@ -146,7 +146,7 @@ fn stop_removed_links(
             Some(_) => "it is switched off, or not in the settings any more".to_owned(),
             // The process that carries may have other stores than this command.
             None if is_held => continue,
-            None => describe_missing_store(&link.store, &stores),
+            None => describe_left_out(&link.store, &stores),
         };
         link.health.state = LinkState::Stopped { why };
         link.is_left_out = true;
@@ -165,8 +165,8 @@ fn may_have_link(context: &CommandContext, spec: &StoreSpec, name: &str) -> bool
     found.iter().any(|(found, _)| found == name)
 }
 
-fn describe_missing_store(store: &str, stores: &[&str]) -> String {
-    format!("it is left out: there is no store {store:?}; there is {}", stores.join(", "))
+fn describe_left_out(store: &str, stores: &[&str]) -> String {
+    format!("it is left out: {}", link::describe_missing_store(store, stores))
 }
 
 /// Returns the configured links whose state all names of the user share.
@@ -187,7 +187,7 @@ fn list_shared_links(context: &CommandContext) -> Result<Vec<LinkStatusRow>, Fai
         } else if is_storeless {
             // The state that an earlier process saved is out of date.
             let stores: Vec<&str> = stores.iter().map(String::as_str).collect();
-            let why = describe_missing_store(&store, &stores);
+            let why = describe_left_out(&store, &stores);
             health = LinkHealth { state: LinkState::Stopped { why }, ..not_opened() };
         }
         let (folder, is_left_out) = (PathBuf::new(), link.off || is_storeless);

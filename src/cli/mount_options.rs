@@ -1,5 +1,6 @@
 //! `-o` of `msgfs mount`, in the form of mount(8) and fstab.
 
+use msgfs::config::parse_alias;
 use msgfs::mailbox::MailboxOptions;
 use msgfs::model::find_nearest;
 
@@ -25,7 +26,7 @@ pub(crate) fn parse(list: &str) -> Result<MailboxOptions, String> {
             None => (option, None),
         };
         match (name, value) {
-            ("me", Some(value)) if !value.is_empty() => options.me = Some(value.to_owned()),
+            ("me", Some(value)) if !value.is_empty() => options.me = Some(parse_alias(value)?),
             ("config", Some(value)) if !value.is_empty() => options.config = Some(value.into()),
             ("me" | "config", _) => return Err(format!("`{name}` needs a value: {name}=...")),
             ("ro", None) => options.read_only = true,
@@ -76,10 +77,20 @@ mod tests {
         assert_eq!(parse(""), Ok(MailboxOptions::default()));
     }
 
+    /// S93: a wrong name is a usage error, as behind `--me`.
+    #[test]
+    fn s93_a_wrong_name_is_refused() {
+        assert!(parse("ro,me=a b").unwrap_err().starts_with("a name "), "{:?}", parse("me=a b"));
+    }
+
     #[test]
     fn unknown_options_are_refused_with_the_nearest() {
         assert!(parse("alow_other").unwrap_err().contains("did you mean `allow_other`"));
         assert!(parse("uid=0").unwrap_err().contains("unknown mount option `uid=0`"));
+        assert!(
+            parse("foo=bar").unwrap_err().contains("`foo=bar` (known"),
+            "no other word is near"
+        );
         assert!(parse("me=").unwrap_err().contains("needs a value"));
         assert!(parse("ro=1").is_err());
     }

@@ -47,8 +47,8 @@ pub(crate) struct Args {
 }
 
 fn parse_limit(text: &str) -> Result<usize, String> {
-    let limit = text.parse().map_err(|e| format!("{e}"))?;
-    if limit == 0 { Err("it must be at least 1".to_owned()) } else { Ok(limit) }
+    let limit = text.parse().ok().filter(|limit| *limit > 0);
+    limit.ok_or_else(|| "it must be a whole number, at least 1".to_owned())
 }
 
 /// A hit as `--json` prints it.

@@ -144,7 +144,7 @@ fn reply_with_data(tree: &Tree, read: ParkedRead) {
     if has_pending_signal(read.pid) {
         return read.reply.error(Errno::EINTR);
     }
-    match run_guarded("wait", || tree.read(&read.file, read.offset, read.size)) {
+    match run_guarded("wait", || tree.read(&read.file, read.offset, read.size, read.pid)) {
         Ok(bytes) => read.reply.data(&bytes),
         Err(e) => read.reply.error(e),
     }

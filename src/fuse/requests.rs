@@ -265,7 +265,7 @@ impl Filesystem for FuseAdapter {
                 reply,
             });
         }
-        match run_guarded("read", || self.tree.read(&file, offset, size)) {
+        match run_guarded("read", || self.tree.read(&file, offset, size, req.pid())) {
             Ok(bytes) => reply.data(&bytes),
             Err(e) => reply.error(e),
         }

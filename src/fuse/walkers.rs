@@ -45,10 +45,10 @@ impl Default for FolderWalkers {
 impl FolderWalkers {
     /// Notes that a thread lists a folder whose attributes are expensive. Returns true if the thread needs only
     /// names.
-    pub fn should_list_names(&self, who: u32, folder: u64) -> bool {
+    pub fn should_list_names(&self, thread: u32, folder: u64) -> bool {
         let mut walkers = self.0.lock();
-        let walker =
-            walkers.get_or_insert_mut(who, || FolderWalker { folder, need: ListingNeed::Unknown });
+        let walker = walkers
+            .get_or_insert_mut(thread, || FolderWalker { folder, need: ListingNeed::Unknown });
         if walker.folder != folder && walker.need == ListingNeed::Unknown {
             walker.need = ListingNeed::Names;
         }
@@ -57,9 +57,9 @@ impl FolderWalkers {
     }
 
     /// Notes that a thread looks up a name in a folder.
-    pub fn note_lookup(&self, who: u32, folder: u64) {
+    pub fn note_lookup(&self, thread: u32, folder: u64) {
         let mut walkers = self.0.lock();
-        if let Some(walker) = walkers.peek_mut(&who)
+        if let Some(walker) = walkers.peek_mut(&thread)
             && walker.folder == folder
             && walker.need == ListingNeed::Names
         {
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn the_oldest_are_forgotten() {
         let walkers = FolderWalkers::default();
-        (0..1000).for_each(|who| assert!(!walkers.should_list_names(who, 1)));
+        (0..1000).for_each(|thread| assert!(!walkers.should_list_names(thread, 1)));
         assert!(!walkers.should_list_names(0, 2) && walkers.should_list_names(999, 2));
         assert_eq!(walkers.0.lock().len(), MANY.get());
     }

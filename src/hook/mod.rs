@@ -214,12 +214,12 @@ fn handle_call(
     let cwd = payload.cwd();
     let which =
         SessionKey::new(call.harness, session, cwd.as_deref()).ok_or(SilenceReason::Nothing)?;
-    let told = HookInput { payload, session_key: which, parent };
+    let input = HookInput { payload, session_key: which, parent };
     let env = if call.harness.shares_environment { env.without_var("MSGFS_ME") } else { env };
     if call.wait {
-        return waiter::run(call, env, sessions, &told);
+        return waiter::run(call, env, sessions, &input);
     }
-    let outcome = ring_bell(call, env, sessions, &told, began);
+    let outcome = ring_bell(call, env, sessions, &input, began);
     // A turn that ends without a bell leaves an idle session.
     if outcome.is_err() && call.event == HookEvent::Stop && call.harness.has_own_waiter() {
         waiter_process::start_waiter(call.harness, &bytes)?;
@@ -268,12 +268,12 @@ fn ring_bell(
     call: &HookCall,
     env: Env,
     sessions: &SessionDir,
-    told: &HookInput,
+    input: &HookInput,
     began: Instant,
 ) -> Result<u8, SilenceReason> {
-    let HookInput { payload, session_key: which, .. } = told;
+    let HookInput { payload, session_key: which, .. } = input;
     let ring = match call.event {
-        HookEvent::Prompt | HookEvent::SessionEnd => note_prompt_or_end(call, sessions, told)?,
+        HookEvent::Prompt | HookEvent::SessionEnd => note_prompt_or_end(call, sessions, input)?,
         _ => None,
     };
     let answer = call.harness.find_answer(call.event).ok_or(SilenceReason::Nothing)?;
@@ -281,7 +281,7 @@ fn ring_bell(
     if goes_on && (payload.is_hook_continuation() || !payload.may_continue(call.harness)) {
         return Err(SilenceReason::Nothing);
     }
-    let folder = resolve_project_folder(call, &env, sessions, told)?;
+    let folder = resolve_project_folder(call, &env, sessions, input)?;
     let glance = open_glance(call, &env.with_cwd(folder))?;
     let mail = list_unread_mail(glance.tree());
     let held = sessions.acquire_lock()?;
@@ -307,25 +307,25 @@ fn ring_bell(
 fn note_prompt_or_end(
     call: &HookCall,
     sessions: &SessionDir,
-    told: &HookInput,
+    input: &HookInput,
 ) -> Result<Option<String>, SilenceReason> {
     let held = sessions.acquire_lock()?;
-    let session = held.load_session(&told.session_key)?;
+    let session = held.load_session(&input.session_key)?;
     let mut settled = session.clone();
     // Mail in the turn that begins is announced at its end.
     if call.event == HookEvent::SessionEnd || call.harness.has_own_waiter() {
         settled = settled.without_waiter();
     }
-    let prompt = told.payload.prompt().unwrap_or_default();
-    if call.event == HookEvent::Prompt && is_typed_prompt(call, &told.payload, &session) {
+    let prompt = input.payload.prompt().unwrap_or_default();
+    if call.event == HookEvent::Prompt && is_typed_prompt(call, &input.payload, &session) {
         settled.rings.clear();
         if call.harness.has_own_waiter() {
-            let cwd = session.cwd.clone().or_else(|| told.payload.cwd());
-            held.dismiss_neighbours(&told.session_key, cwd.as_deref())?;
+            let cwd = session.cwd.clone().or_else(|| input.payload.cwd());
+            held.dismiss_neighbours(&input.session_key, cwd.as_deref())?;
         }
     }
     if session.is_known() && settled != session {
-        held.save_session(&told.session_key, &settled)?;
+        held.save_session(&input.session_key, &settled)?;
     }
     Ok(session.said.filter(|said| prompt.contains(said)))
 }
@@ -336,9 +336,9 @@ fn resolve_project_folder(
     call: &HookCall,
     env: &Env,
     sessions: &SessionDir,
-    told: &HookInput,
+    input: &HookInput,
 ) -> Result<PathBuf, SilenceReason> {
-    let HookInput { payload, session_key: which, .. } = told;
+    let HookInput { payload, session_key: which, .. } = input;
     let named =
         call.harness.project_variable.and_then(|name| env.folder_var(name)).map(Path::to_owned);
     if let Some(folder) = named.or_else(|| payload.project_root(call.harness)) {
@@ -378,19 +378,19 @@ fn claim_bell_text(
     let mut session = held.load_session(which)?;
     let keys: Vec<&str> = mail.iter().map(|mail| mail.key.as_str()).collect();
     let new = session.claim_unrung(&keys);
-    let told = select_told(&mut session, glance, mail, &new);
+    let ringing = select_ringing(&mut session, glance, mail, &new);
     let is_start_with_mail = || {
         let all: Vec<&UnreadMail> = mail.iter().collect();
         call.event == HookEvent::SessionStart
             && !volume::select_ringing(glance.config(), glance.tree(), &all).is_empty()
     };
-    if told.is_empty() && !is_start_with_mail() {
+    if ringing.is_empty() && !is_start_with_mail() {
         if !new.is_empty() {
             held.save_session(which, &session)?;
         }
         return Err(SilenceReason::Nothing);
     }
-    let text = render_bell_text(glance, mail, &told);
+    let text = render_bell_text(glance, mail, &ringing);
     // A turn that goes on costs as much as one that is woken.
     if call.event == HookEvent::Stop && call.harness.has_prompt_hook() {
         let now = unix_seconds();
@@ -406,17 +406,17 @@ fn claim_bell_text(
 }
 
 /// Returns those of the claimed messages that ring, and notes the others as silent.
-fn select_told<'a>(
+fn select_ringing<'a>(
     session: &mut Session,
     glance: &MailboxGlance,
     mail: &'a [UnreadMail],
     new: &[usize],
 ) -> Vec<&'a UnreadMail> {
     let claimed: Vec<&UnreadMail> = new.iter().filter_map(|n| mail.get(*n)).collect();
-    let told = volume::select_ringing(glance.config(), glance.tree(), &claimed);
-    let is_silent = |one: &&&UnreadMail| !told.iter().any(|told| told.key == one.key);
+    let ringing = volume::select_ringing(glance.config(), glance.tree(), &claimed);
+    let is_silent = |one: &&&UnreadMail| !ringing.iter().any(|ringing| ringing.key == one.key);
     session.note_silent(claimed.iter().filter(is_silent).map(|one| one.key.as_str()));
-    told
+    ringing
 }
 
 fn render_bell_text(glance: &MailboxGlance, mail: &[UnreadMail], new: &[&UnreadMail]) -> String {

@@ -18,7 +18,7 @@ use super::sessions::{Session, SessionDir, unix_seconds};
 use super::waiter_process::{WaiterProcess, find_named_harness, list_terminals, wake_session};
 use super::{
     HookCall, HookEvent, HookInput, RINGS, SilenceReason, is_typed_prompt, open_glance, rate_limit,
-    render_bell_text, resolve_project_folder, select_told, write_line,
+    render_bell_text, resolve_project_folder, select_ringing, write_line,
 };
 use crate::config::{Config, Env};
 use crate::index::Index;
@@ -163,10 +163,10 @@ fn has_ended(process: &OwnedFd) -> bool {
 
 /// Opens the process that the harness names as its own, if it names one.
 fn open_harness_process(call: &HookCall, env: &Env) -> Result<Option<OwnedFd>, SilenceReason> {
-    let told =
+    let named_process =
         call.harness.variables.and_then(|marks| env.var(marks.process)?.to_str()?.parse().ok());
-    let told = told.or_else(|| find_named_harness(call.harness, env));
-    let Some(id) = told.and_then(Pid::from_raw) else { return Ok(None) };
+    let named_process = named_process.or_else(|| find_named_harness(call.harness, env));
+    let Some(id) = named_process.and_then(Pid::from_raw) else { return Ok(None) };
     match pidfd_open(id, PidfdFlags::empty()) {
         Err(Errno::SRCH) => Err(SilenceReason::NoHarness(id.as_raw_nonzero().get())),
         opened => Ok(opened.ok()),
@@ -178,21 +178,21 @@ pub(super) fn run(
     call: &HookCall,
     env: Env,
     sessions: &SessionDir,
-    told: &HookInput,
+    input: &HookInput,
 ) -> Result<u8, SilenceReason> {
     let may_end = Arc::new(AtomicBool::new(true));
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register_conditional_shutdown(signal, 0, Arc::clone(&may_end))?;
     }
     let is_detached = call.harness.has_own_waiter();
-    let cwd = told.payload.cwd().filter(|_| is_detached);
+    let cwd = input.payload.cwd().filter(|_| is_detached);
     let terminals = cwd.map(|cwd| list_terminals(call.harness, &cwd)).unwrap_or_default();
     if is_detached && terminals.is_empty() {
         return Err(SilenceReason::Nothing);
     }
     let needed = Waiter {
         sessions,
-        input: told,
+        input,
         token: generate_token()?,
         deadline: Instant::now() + STAYS,
         harness: open_harness_process(call, &env)?,
@@ -200,7 +200,7 @@ pub(super) fn run(
         terminals,
         may_end,
     };
-    let folder = resolve_project_folder(call, &env, sessions, told)?;
+    let folder = resolve_project_folder(call, &env, sessions, input)?;
     let env = env.with_cwd(folder);
     if is_switched_off(call, &env) {
         return Err(SilenceReason::Nothing);
@@ -321,8 +321,8 @@ impl Waiter<'_> {
         if new.is_empty() || !self.may_ring(&session) {
             return Ok(RingClaim::Nothing);
         }
-        let told = select_told(&mut session, glance, &mail, &new);
-        if told.is_empty() {
+        let ringing = select_ringing(&mut session, glance, &mail, &new);
+        if ringing.is_empty() {
             held.save_session(which, &session)?;
             return Ok(RingClaim::Nothing);
         }
@@ -331,10 +331,10 @@ impl Waiter<'_> {
         if due > now {
             return Ok(RingClaim::TooSoon(due));
         }
-        let text = render_bell_text(glance, &mail, &told);
+        let text = render_bell_text(glance, &mail, &ringing);
         session.note_ring(&text);
         held.save_session(which, &session)?;
-        let keys = told.iter().map(|mail| mail.key.clone()).collect();
+        let keys = ringing.iter().map(|mail| mail.key.clone()).collect();
         Ok(RingClaim::Claimed(Ring { text, keys }))
     }
 

@@ -274,7 +274,7 @@ impl Index {
             let tables = &mut *self.tables.write();
             tables.marks.list_due_marks(&tables.messages, number)
         };
-        let (mut look, mut busy, mut wrote) = (false, false, false);
+        let (mut needs_scan, mut busy, mut wrote) = (false, false, false);
         let (mut is_refused, mut errors) = (false, 0);
         for (ix, at, read) in due {
             let result = marks.map_or(Ok(false), |marks| marks.write_mark(&at, read));
@@ -284,10 +284,10 @@ impl Index {
             }
             match result {
                 Ok(noted) => {
-                    look |= noted;
+                    needs_scan |= noted;
                     wrote = true;
                 }
-                Err(StoreError::Moved) => look = true,
+                Err(StoreError::Moved) => needs_scan = true,
                 Err(StoreError::Busy(_)) => busy = true,
                 // Something is wrong with this message, so the others are still tried.
                 Err(error @ StoreError::Invalid(_)) => {
@@ -314,7 +314,7 @@ impl Index {
             self.clear_mark_fault(number);
         }
         // The message may be elsewhere now, and its length may have changed.
-        if look && let Err(error) = self.refresh_store(number, false) {
+        if needs_scan && let Err(error) = self.refresh_store(number, false) {
             tracing::warn!(%error, "the store cannot be read now");
         }
         match (busy, has_failed) {

@@ -30,7 +30,7 @@ const DELIVER_WITHIN: Duration = Duration::from_secs(1);
 /// The time for which an unused connection is kept.
 const KEEP_CONNECTION: Duration = Duration::from_secs(2);
 /// The exit code of a carrier that was cut off: `EX_TEMPFAIL`.
-const LATE: i32 = 75;
+const LATE_EXIT_CODE: i32 = 75;
 
 /// The function that makes the engine of some settings.
 pub type EngineOpener<'a> = &'a dyn Fn(&EngineSettings) -> Result<Box<dyn LinkEngine>, String>;
@@ -436,6 +436,6 @@ impl RunningExchange {
             log.append(&line_of(self.no, ExchangeOutcome::Unknown { why }))?;
             log.append(&OutcomeLine::End)
         });
-        std::process::exit(LATE)
+        std::process::exit(LATE_EXIT_CODE)
     }
 }

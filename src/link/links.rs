@@ -92,9 +92,10 @@ impl LinkSet {
         let has_store =
             |spec: &&LinkConfig| wanted.stores.iter().any(|store| store.name() == spec.store);
         let without = wanted.specs.iter().filter(|spec| is_log_link(spec) && !has_store(spec));
-        let left_out =
-            |spec: &LinkConfig| Some(describe_left_out(spec, &LogLink::open(wanted, spec).err()?));
-        warnings.extend(without.filter_map(left_out));
+        for (spec, why) in without.filter_map(|s| Some((s, LogLink::open(wanted, s).err()?))) {
+            warnings.push(describe_left_out(spec, &why));
+            links.stop_log_link(wanted, spec, &format!("it is left out: {why}"));
+        }
         for number in 0..wanted.stores.len() {
             links.open_log_links(wanted, number, warnings);
         }
@@ -115,6 +116,7 @@ impl LinkSet {
         let name = wanted.stores.get(number).map_or("", |store| store.name());
         for spec in log_links_of(wanted.specs, name) {
             warnings.retain(|warning| !warning.starts_with(&describe_left_out(spec, "")));
+            self.boards.write().retain(|board| board.name() != spec.name);
         }
         let before = self.links.read().len();
         self.open_message_links(wanted, number, warnings);
@@ -163,21 +165,13 @@ impl LinkSet {
         let Some(store) = wanted.stores.get(number) else { return };
         self.add_taken_logs(wanted, number);
         let mut of_store = Vec::new();
-        let stop = |spec: &LinkConfig, why: &str| {
-            let Some(nats) = spec.to_nats() else { return };
-            let folder = shared_links_folder(wanted.state.parent().unwrap_or(wanted.state));
-            let (folder, place) = (folder.join(&nats.name), nats.describe_place());
-            // Another name of this user may carry for the link, so the copy stays as it is.
-            let board = HealthBoard::new_stopped(&nats.name, &folder, &place, why);
-            self.boards.write().push(Arc::new(board));
-        };
         let of_this = |spec: &&LinkConfig| spec.store == store.name();
         wanted
             .specs
             .iter()
             .filter(of_this)
             .filter(|spec| spec.off)
-            .for_each(|spec| stop(spec, SWITCHED_OFF));
+            .for_each(|spec| self.stop_log_link(wanted, spec, SWITCHED_OFF));
         for spec in log_links_of(wanted.specs, store.name()) {
             match LogLink::open(wanted, spec) {
                 // The configuration means another store of the same name.
@@ -185,7 +179,7 @@ impl LinkSet {
                 Ok((_, logs)) => of_store.push(Arc::new(logs)),
                 Err(why) => {
                     warnings.push(describe_left_out(spec, &why));
-                    stop(spec, &format!("it is left out: {why}"));
+                    self.stop_log_link(wanted, spec, &format!("it is left out: {why}"));
                 }
             }
         }
@@ -193,6 +187,16 @@ impl LinkSet {
             remote.set_router(Arc::new(LogLinkRoutes(of_store.clone())));
         }
         self.add_links(number, of_store);
+    }
+
+    /// Shows a link that carries lines as stopped, for this reason.
+    fn stop_log_link(&self, wanted: &LinkSetOptions<'_>, spec: &LinkConfig, why: &str) {
+        let Some(nats) = spec.to_nats() else { return };
+        let folder = shared_links_folder(wanted.state.parent().unwrap_or(wanted.state));
+        let (folder, place) = (folder.join(&nats.name), nats.describe_place());
+        // Another name of this user may carry for the link, so the copy stays as it is.
+        let board = HealthBoard::new_stopped(&nats.name, &folder, &place, why);
+        self.boards.write().push(Arc::new(board));
     }
 
     /// Returns a set without links, which gives readers the fates of waiting messages and the lines that wait in logs.

@@ -8,7 +8,7 @@ use super::board::HealthBoard;
 use super::lifecycle::{Link, LinkCallbacks, LinkEvent};
 use super::links::{LinkSetOptions, TakenLogProof};
 use super::nats::{self, MarkOwner, NatsLink, NatsTakenLog};
-use super::spec::{LinkConfig, NatsConfig};
+use super::spec::{LinkConfig, NatsConfig, describe_missing_store};
 use crate::model::locks::Mutex;
 use crate::store::fs;
 use crate::store::{self, Store};
@@ -45,8 +45,7 @@ impl LogLink {
         let store = number.and_then(|number| Some((number, wanted.stores.get(number)?)));
         let Some((number, store)) = store else {
             let names: Vec<&str> = wanted.stores.iter().map(|store| store.name()).collect();
-            let names = names.join(", ");
-            return Err(format!("there is no store {:?}; there is {names}", spec.store));
+            return Err(describe_missing_store(&spec.store, &names));
         };
         if store.kind() != store::Kind::Samp {
             return Err(format!(

@@ -124,7 +124,7 @@ impl MessageLink {
         }
         let place = spec::note_insecure(engine.describe_engine(), settings.insecure);
         let board = Arc::new(HealthBoard::new(name, folder, &place));
-        let post = Self {
+        let link = Self {
             name: name.to_owned(),
             settings,
             folder: folder.to_owned(),
@@ -141,8 +141,8 @@ impl MessageLink {
             is_urgent: AtomicBool::new(false),
             next_job: AtomicU64::new(0),
         };
-        post.update_board();
-        Ok(post)
+        link.update_board();
+        Ok(link)
     }
 
     /// Returns the link's name.
@@ -266,7 +266,7 @@ impl MessageLink {
     /// rests, and at most a tenth of the time while it is busy, since the store may examine everything that waits.
     pub(super) fn run(&self, changed: &dyn Fn()) {
         let mut schedule = RetrySchedule::default();
-        let (untold, mut quiet) = (Cell::new(false), Instant::now());
+        let (has_news, mut next_scan) = (Cell::new(false), Instant::now());
         while !self.is_stopped() {
             let seen = self.wakeup.current_counts();
             self.board.save_if_due();
@@ -274,12 +274,12 @@ impl MessageLink {
                 schedule = RetrySchedule::default();
                 changed();
             }
-            let turn = self.run_turn(&mut schedule, &|| untold.set(true));
-            if untold.get() && (!matches!(turn, Ok(true)) || quiet <= Instant::now()) {
+            let turn = self.run_turn(&mut schedule, &|| has_news.set(true));
+            if has_news.get() && (!matches!(turn, Ok(true)) || next_scan <= Instant::now()) {
                 let began = Instant::now();
-                untold.set(false);
+                has_news.set(false);
                 changed();
-                quiet = Instant::now() + began.elapsed() * 9;
+                next_scan = Instant::now() + began.elapsed() * 9;
             }
             let until = match turn {
                 Ok(true) => continue,

@@ -70,5 +70,5 @@ pub use self::marks::{MarkLogProvider, SharedMarkLog};
 pub use self::request::LinkRequest;
 pub use self::spec::{
     LinkConfig, LinkKind, LinkSettings, MailSettings, NatsConfig, NatsSettings, NoSettings,
-    shared_links_folder,
+    describe_missing_store, shared_links_folder,
 };

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::secret::strip_login;
+use crate::model::find_nearest;
 
 /// Returns the folder of the links that all of a user's names share, in the folder of all states.
 pub fn shared_links_folder(states: &Path) -> PathBuf {
@@ -283,6 +284,13 @@ impl LinkConfig {
         let LinkSettings::Nats(settings) = settings else { return None };
         Some(LinkConfig { name, store, ca, insecure, off, settings })
     }
+}
+
+/// Returns why a link to this store is left out, with the nearest of the stores that are there.
+pub fn describe_missing_store(store: &str, stores: &[&str]) -> String {
+    let near = find_nearest(store, stores.iter().copied());
+    let hint = near.map(|near| format!("; did you mean {near:?}?")).unwrap_or_default();
+    format!("there is no store {store:?}; there is {}{hint}", stores.join(", "))
 }
 
 #[cfg(test)]

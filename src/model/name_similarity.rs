@@ -1,7 +1,7 @@
 //! The nearest known word, for "did you mean".
 
 /// Returns the candidate nearest to `word`, if it is near enough to suggest. At most a third of the letters, but
-/// always two, may be wrong, missing, extra or swapped with their neighbour. Case does not count. The first of
+/// always two, may be wrong, missing, extra or swapped with their neighbour, but never all of the shorter word. Case does not count. The first of
 /// equally near candidates wins.
 pub fn find_nearest<'a>(
     word: &str,
@@ -11,8 +11,9 @@ pub fn find_nearest<'a>(
     let near = |candidate: &'a str| {
         let other = candidate.to_lowercase();
         let distance = strsim::osa_distance(&word, &other);
-        let longer = word.chars().count().max(other.chars().count());
-        (distance <= (longer / 3).max(2) && distance < longer).then_some((distance, candidate))
+        let (mine, others) = (word.chars().count(), other.chars().count());
+        let (shorter, longer) = (mine.min(others), mine.max(others));
+        (distance <= (longer / 3).max(2) && distance < shorter).then_some((distance, candidate))
     };
     let nearest = candidates.into_iter().filter_map(near).min_by_key(|(distance, _)| *distance);
     nearest.map(|(_, candidate)| candidate)

@@ -110,7 +110,7 @@ fn save_error(error: io::Error) -> OutboxError {
     OutboxError::Io { what: "the files of the message cannot be saved", error }
 }
 
-fn touch(path: &Path) -> io::Result<()> {
+fn create_if_missing(path: &Path) -> io::Result<()> {
     OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path).map(drop)
 }
 
@@ -339,7 +339,7 @@ impl ComposeFolders {
     /// Notes that the text is incomplete, because a signal ended its writer.
     pub fn mark_body_cut(&self, name: &str) {
         let noted = self.update_folder(name, |folder| {
-            touch(&folder.cut_mark_path(BODY)).map_err(save_error)?;
+            create_if_missing(&folder.cut_mark_path(BODY)).map_err(save_error)?;
             let half = || "the program that wrote it was ended by a signal".to_owned();
             folder.files.entry(BODY.to_owned()).and_modify(|text| text.cut = Some(half()));
             Ok(())

@@ -333,20 +333,23 @@ impl Outbox {
             judged.inspect_err(|e| self.note_rename_refusal((from, of), (to, target), e))?;
         }
         let (moved, replaced) = {
-            let mut shelf = self.saved_drafts.lock();
-            if shelf.resolve_draft(from, of).is_none_or(|now| !Arc::ptr_eq(&now.text, &kept.text)) {
+            let mut saved_drafts = self.saved_drafts.lock();
+            if saved_drafts
+                .resolve_draft(from, of)
+                .is_none_or(|now| !Arc::ptr_eq(&now.text, &kept.text))
+            {
                 // Another caller was faster.
-                drop(shelf);
+                drop(saved_drafts);
                 self.discard_spooled(d.spooled);
                 return Err(OutboxError::NotFound);
             }
-            let moved = shelf.remove_draft(from, of).map(|(shown, _)| shown);
-            let replaced = shelf.forget_draft(to, target);
+            let moved = saved_drafts.remove_draft(from, of).map(|(shown, _)| shown);
+            let replaced = saved_drafts.forget_draft(to, target);
             if !is_sent {
                 let kept =
                     SavedDraft { name: to.clone(), target: target.clone(), error: None, ..kept };
                 // No store is asked about the name of a private draft.
-                let _ = shelf.save_draft(kept, &AskedNames::default());
+                let _ = saved_drafts.save_draft(kept, &AskedNames::default());
             }
             (moved, replaced)
         };
@@ -368,10 +371,12 @@ impl Outbox {
         let reason = rename_refusal_text(to, why);
         self.note_refusal(from, &reason, Timestamp::now());
         self.unlisted_notes.add(&unlisted_place(to, target), &reason);
-        let mut shelf = self.saved_drafts.lock();
-        let place = shelf.resolve_place(from, of);
-        if let Some((place, kept)) = place.and_then(|p| shelf.get(&p).cloned().map(|k| (p, k))) {
-            shelf.save_at(&place, SavedDraft { error: Some(reason), ..kept });
+        let mut saved_drafts = self.saved_drafts.lock();
+        let place = saved_drafts.resolve_place(from, of);
+        if let Some((place, kept)) =
+            place.and_then(|p| saved_drafts.get(&p).cloned().map(|k| (p, k)))
+        {
+            saved_drafts.save_at(&place, SavedDraft { error: Some(reason), ..kept });
         }
     }
 
@@ -427,10 +432,10 @@ impl Outbox {
         if self.forget_folder_note(draft) || self.unlisted_notes.remove(draft) {
             return Ok(());
         }
-        let mut shelf = self.saved_drafts.lock();
-        let kept = shelf.get(draft).filter(|k| k.error.is_some()).cloned();
+        let mut saved_drafts = self.saved_drafts.lock();
+        let kept = saved_drafts.get(draft).filter(|k| k.error.is_some()).cloned();
         let kept = kept.ok_or(OutboxError::NotFound)?;
-        shelf.save_at(draft, SavedDraft { error: None, ..kept });
+        saved_drafts.save_at(draft, SavedDraft { error: None, ..kept });
         Ok(())
     }
 

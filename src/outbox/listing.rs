@@ -69,10 +69,11 @@ impl Outbox {
         let listed = open.values().filter(|open| open.listed).map(|open| open.written.time());
         let newest = listed.max();
         drop(open);
-        let shelf = self.saved_drafts.lock();
-        let kept = shelf.iter().filter(|(_, kept)| kept.is_shown()).map(|(_, kept)| kept.time);
+        let saved_drafts = self.saved_drafts.lock();
+        let kept =
+            saved_drafts.iter().filter(|(_, kept)| kept.is_shown()).map(|(_, kept)| kept.time);
         let newest = newest.max(kept.max());
-        drop(shelf);
+        drop(saved_drafts);
         let notes = self.folder_notes.lock().values().map(|(_, time)| *time).max();
         newest.max(notes).max(self.folders.newest_time())
     }
@@ -82,20 +83,24 @@ impl Outbox {
         if let Some(open) = self.find_open_draft(name, &DraftTarget::Outbox) {
             return Some(open);
         }
-        let shelf = self.saved_drafts.lock();
-        if let Some(kept) = shelf.get(name).filter(|k| k.is_shown()) {
+        let saved_drafts = self.saved_drafts.lock();
+        if let Some(kept) = saved_drafts.get(name).filter(|k| k.is_shown()) {
             return Some(OutboxEntry::from_text(name, &kept.text, kept.time));
         }
         let draft = name.strip_suffix(".error")?;
-        let (reason, time) = self.refusal_reason(&shelf, draft)?;
+        let (reason, time) = self.refusal_reason(&saved_drafts, draft)?;
         Some(OutboxEntry::from_note(draft, &reason, time))
     }
 
     /// Returns why a draft or a composing folder was refused, and the time.
-    fn refusal_reason(&self, shelf: &SavedDrafts, draft: &str) -> Option<(String, Timestamp)> {
+    fn refusal_reason(
+        &self,
+        saved_drafts: &SavedDrafts,
+        draft: &str,
+    ) -> Option<(String, Timestamp)> {
         let of_folder = self.folder_notes.lock().get(draft).cloned();
-        let of_draft = || shelf.get(draft).and_then(|k| Some((k.note_text(draft)?, k.time)));
-        of_folder.or_else(of_draft).or_else(|| self.unlisted_notes.find(shelf, draft))
+        let of_draft = || saved_drafts.get(draft).and_then(|k| Some((k.note_text(draft)?, k.time)));
+        of_folder.or_else(of_draft).or_else(|| self.unlisted_notes.find(saved_drafts, draft))
     }
 
     /// Returns true if the only thing of this name is a draft whose last close has just returned. Others see such a
@@ -111,19 +116,20 @@ impl Outbox {
     /// Returns a draft by name and target: an open one, or a saved private one.
     pub fn find_draft(&self, name: &str, target: &DraftTarget) -> Option<OutboxEntry> {
         self.find_open_draft(name, target).or_else(|| {
-            let shelf = self.saved_drafts.lock();
+            let saved_drafts = self.saved_drafts.lock();
             let beside = |k: &&SavedDraft| k.error.is_none() || !k.is_shown();
-            let kept = shelf.find_draft(name, target).filter(beside)?;
+            let kept = saved_drafts.find_draft(name, target).filter(beside)?;
             Some(OutboxEntry::from_text(name, &kept.text, kept.time))
         })
     }
 
     /// Returns the name in `outbox/` of the note about the draft written under this name for this target.
     pub fn note_name(&self, name: &str, target: &DraftTarget) -> Option<String> {
-        let shelf = self.saved_drafts.lock();
-        let place =
-            shelf.resolve_place(name, target).unwrap_or_else(|| unlisted_place(name, target));
-        self.refusal_reason(&shelf, &place).map(|_| format!("{place}.error"))
+        let saved_drafts = self.saved_drafts.lock();
+        let place = saved_drafts
+            .resolve_place(name, target)
+            .unwrap_or_else(|| unlisted_place(name, target));
+        self.refusal_reason(&saved_drafts, &place).map(|_| format!("{place}.error"))
     }
 
     /// Returns an open draft by name and target.
@@ -148,14 +154,14 @@ impl Outbox {
         if let Some(text) = self.visit_open(Some(name), |_, d| open(d)).next_back() {
             return Some(text.into());
         }
-        let shelf = self.saved_drafts.lock();
+        let saved_drafts = self.saved_drafts.lock();
         if *target != DraftTarget::Outbox {
-            return shelf.find_draft(name, target).map(|k| Arc::clone(&k.text));
+            return saved_drafts.find_draft(name, target).map(|k| Arc::clone(&k.text));
         }
-        if let Some(kept) = shelf.get(name) {
+        if let Some(kept) = saved_drafts.get(name) {
             return Some(Arc::clone(&kept.text));
         }
-        let (reason, _) = self.refusal_reason(&shelf, name.strip_suffix(".error")?)?;
+        let (reason, _) = self.refusal_reason(&saved_drafts, name.strip_suffix(".error")?)?;
         Some(render_note(&reason).into_bytes().into())
     }
 

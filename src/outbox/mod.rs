@@ -149,8 +149,8 @@ pub struct PendingMessage {
     pub message: PreparedRecord,
     /// The idempotency key under which it was accepted.
     pub key: Option<String>,
-    /// The reason why it waits, and the time since when; `None` if it is just on its way.
-    pub waits: Option<(String, Timestamp)>,
+    /// The reason why it waits; `None` if it is just on its way.
+    pub waits: Option<String>,
 }
 
 /// The last refusal.
@@ -355,12 +355,12 @@ impl Outbox {
             Spool::open(&at, settings.durability)
         };
         let spool = spool.map_err(io("the spool cannot be opened"))?;
-        let shelf = if read_only {
+        let saved_drafts = if read_only {
             SavedDrafts::open_read_only(&drafts)
         } else {
             SavedDrafts::open(&drafts)
         };
-        let shelf = shelf.map_err(io("refused drafts cannot be read"))?;
+        let saved_drafts = saved_drafts.map_err(io("refused drafts cannot be read"))?;
         let pending = spool.pending();
         let parcels = pending.iter().flat_map(|(_, parcels)| parcels);
         let attachments = if read_only {
@@ -388,7 +388,7 @@ impl Outbox {
             SenderThread::start(Arc::clone(&tools))
         };
         let sender = sender.map_err(io("the sending thread cannot be started"))?;
-        let last_refusal = shelf.last_refusal();
+        let last_refusal = saved_drafts.last_refusal();
         let warnings = ReplyWarnings::open(&state.join(REPLY_WARNINGS_LOG), !read_only);
         let packer =
             DraftPacker::new(Arc::clone(&tools), settings.clone(), Arc::clone(&keys), warnings);
@@ -400,7 +400,7 @@ impl Outbox {
             sender,
             next: AtomicU64::new(1),
             open_drafts: Mutex::default(),
-            saved_drafts: Mutex::with_level(LockLevel::SavedDrafts, shelf),
+            saved_drafts: Mutex::with_level(LockLevel::SavedDrafts, saved_drafts),
             last_refusal: Mutex::new(last_refusal),
             folder_notes: notes,
             folders,

@@ -319,7 +319,7 @@ impl DraftPacker {
     fn wait_for_next_second(&self, thread: ThreadIx) {
         let now = Timestamp::now();
         let second = Timestamp::from_secs(now.secs());
-        if self.context.index.read().messages.has_undated_answer(thread, second) {
+        if self.context.index.read().messages.has_answer_in_second(thread, second) {
             let passed = now.millis().rem_euclid(1000).unsigned_abs();
             std::thread::sleep(Duration::from_millis(1000 - passed));
         }

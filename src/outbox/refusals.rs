@@ -17,8 +17,8 @@ impl Outbox {
         // An editor that has just made an empty private file removes it by itself.
         let is_kept = !d.text.is_empty() || names::is_private(&d.name);
         let is_dropped = d.refused.is_none() && d.target != DraftTarget::Outbox && !is_kept;
-        let saved = self.with_asked_names(|shelf, asked| {
-            if is_dropped || !d.touched && shelf.find_draft(&d.name, &d.target).is_some() {
+        let saved = self.with_asked_names(|saved_drafts, asked| {
+            if is_dropped || !d.touched && saved_drafts.find_draft(&d.name, &d.target).is_some() {
                 return Ok(None);
             }
             if d.composed {
@@ -31,7 +31,7 @@ impl Outbox {
                 error: d.refused.as_ref().map(ToString::to_string),
                 time: d.written.time(),
             };
-            shelf.save_draft(kept, asked).map(Some)
+            saved_drafts.save_draft(kept, asked).map(Some)
         });
         let (Some(shown), Some(refused)) = (saved, &d.refused) else { return };
         self.note_refusal(&shown, &refused.to_string(), d.written.time());
@@ -74,13 +74,13 @@ impl Outbox {
     /// [`OutboxError::Invalid`] if the reply was moved, so that the next text goes to the recipient, or if it could not
     /// be moved.
     pub(super) fn find_at_place(&self, place: &str) -> Result<Option<SavedDraft>, OutboxError> {
-        let (kept, moved) = self.with_asked_names(|shelf, asked| {
-            let kept = shelf.get(place).cloned();
+        let (kept, moved) = self.with_asked_names(|saved_drafts, asked| {
+            let kept = saved_drafts.get(place).cloned();
             let is_reply = kept.as_ref().is_some_and(|k| k.target != DraftTarget::Outbox);
             if !is_reply || !asked.is_recipient(place)? {
                 return Ok((kept, None));
             }
-            let moved = shelf.move_aside(place, asked)?;
+            let moved = saved_drafts.move_aside(place, asked)?;
             Ok((kept, Some(moved)))
         });
         let Some(moved) = moved else { return Ok(kept) };

@@ -339,59 +339,62 @@ mod tests {
     #[test]
     fn drafts_of_one_name_for_different_targets_do_not_meet() {
         let dir = tempfile::tempdir().unwrap();
-        let mut shelf = SavedDrafts::open(dir.path()).unwrap();
+        let mut saved_drafts = SavedDrafts::open(dir.path()).unwrap();
         let thread = |id: &str| DraftTarget::Thread { store: "samp".into(), id: id.into() };
         let mut save =
-            |kept: SavedDraft| ask(|_| false, |asked| shelf.save_draft(kept.clone(), asked));
+            |kept: SavedDraft| ask(|_| false, |asked| saved_drafts.save_draft(kept.clone(), asked));
         save(kept("new", DraftTarget::Outbox, Some("why")));
         save(kept("new", thread("a"), Some("why")));
         save(kept("new", thread("a"), Some("again")));
         save(kept(".new", thread("b"), None));
-        let places: Vec<&String> = shelf.iter().map(|(p, _)| p).collect();
+        let places: Vec<&String> = saved_drafts.iter().map(|(p, _)| p).collect();
         assert_eq!(places, [".in-thread..new", "new", "new.2"]);
-        assert_eq!(shelf.iter().filter(|(_, k)| k.is_shown()).count(), 2);
-        assert_eq!(shelf.find_draft("new", &thread("a")).unwrap().error.as_deref(), Some("again"));
-        shelf.forget_draft("new", &thread("a"));
-        assert!(shelf.find_draft("new", &thread("a")).is_none());
-        assert!(shelf.find_draft("new", &DraftTarget::Outbox).is_some());
+        assert_eq!(saved_drafts.iter().filter(|(_, k)| k.is_shown()).count(), 2);
+        assert_eq!(
+            saved_drafts.find_draft("new", &thread("a")).unwrap().error.as_deref(),
+            Some("again")
+        );
+        saved_drafts.forget_draft("new", &thread("a"));
+        assert!(saved_drafts.find_draft("new", &thread("a")).is_none());
+        assert!(saved_drafts.find_draft("new", &DraftTarget::Outbox).is_some());
     }
 
     /// S1201.
     #[test]
     fn an_answer_never_lies_under_the_name_of_a_recipient() {
         let dir = tempfile::tempdir().unwrap();
-        let mut shelf = SavedDrafts::open(dir.path()).unwrap();
+        let mut saved_drafts = SavedDrafts::open(dir.path()).unwrap();
         let thread = DraftTarget::Thread { store: "samp".into(), id: "a".into() };
         let is_recipient = |name: &str| name == "bob" || name == "bob.2" || name.contains('@');
         for (name, place) in [("bob", "bob.3"), ("new@host", "new.host"), ("zed", "zed")] {
             let answer = kept(name, thread.clone(), Some("why"));
-            let shown = ask(is_recipient, |asked| shelf.save_draft(answer.clone(), asked));
+            let shown = ask(is_recipient, |asked| saved_drafts.save_draft(answer.clone(), asked));
             assert_eq!(shown, place);
         }
         let draft = kept("bob", DraftTarget::Outbox, Some("why"));
         // The name of a draft is not asked about.
-        assert_eq!(shelf.save_draft(draft, &AskedNames::default()).unwrap(), "bob");
+        assert_eq!(saved_drafts.save_draft(draft, &AskedNames::default()).unwrap(), "bob");
         // Somebody becomes known by the name of a draft.
-        let moved = ask(|name| name == "zed", |asked| shelf.move_aside("zed", asked));
+        let moved = ask(|name| name == "zed", |asked| saved_drafts.move_aside("zed", asked));
         assert_eq!(moved, "zed.2");
-        let shelf = SavedDrafts::open(dir.path()).unwrap();
-        let places: Vec<&String> = shelf.iter().map(|(place, _)| place).collect();
+        let saved_drafts = SavedDrafts::open(dir.path()).unwrap();
+        let places: Vec<&String> = saved_drafts.iter().map(|(place, _)| place).collect();
         assert_eq!(places, ["bob", "bob.3", "new.host", "zed.2"]);
-        assert_eq!(shelf.get("zed.2").unwrap().name, "zed");
+        assert_eq!(saved_drafts.get("zed.2").unwrap().name, "zed");
     }
 
     #[test]
     fn drafts_outlive_the_process() {
         let dir = tempfile::tempdir().unwrap();
         let kept = kept("bob", DraftTarget::Outbox, Some("why"));
-        let mut shelf = SavedDrafts::open(dir.path()).unwrap();
-        shelf.save_at("../bob", kept.clone());
-        shelf.save_at("x", kept);
-        shelf.remove("x");
-        let shelf = SavedDrafts::open(dir.path()).unwrap();
-        let names: Vec<&String> = shelf.iter().map(|(n, _)| n).collect();
+        let mut saved_drafts = SavedDrafts::open(dir.path()).unwrap();
+        saved_drafts.save_at("../bob", kept.clone());
+        saved_drafts.save_at("x", kept);
+        saved_drafts.remove("x");
+        let saved_drafts = SavedDrafts::open(dir.path()).unwrap();
+        let names: Vec<&String> = saved_drafts.iter().map(|(n, _)| n).collect();
         assert_eq!(names, ["../bob"]);
-        let back = shelf.get("../bob").unwrap();
+        let back = saved_drafts.get("../bob").unwrap();
         assert_eq!((&back.text[..], back.error.as_deref()), (&b"hi\xff"[..], Some("why")));
     }
 
@@ -399,17 +402,17 @@ mod tests {
     #[test]
     fn an_answer_whose_new_place_cannot_be_saved_stays() {
         let dir = tempfile::tempdir().unwrap();
-        let mut shelf = SavedDrafts::open(dir.path()).unwrap();
+        let mut saved_drafts = SavedDrafts::open(dir.path()).unwrap();
         let thread = DraftTarget::Thread { store: "samp".into(), id: "a".into() };
-        shelf.save_at("zed", kept("zed", thread, Some("why")));
+        saved_drafts.save_at("zed", kept("zed", thread, Some("why")));
         // A folder lies where the file would.
-        let in_the_way = shelf.file_path("zed.2");
+        let in_the_way = saved_drafts.file_path("zed.2");
         std::fs::create_dir(&in_the_way).unwrap();
-        let mut moved = || ask(|name| name == "zed", |asked| shelf.move_aside("zed", asked));
+        let mut moved = || ask(|name| name == "zed", |asked| saved_drafts.move_aside("zed", asked));
         assert_eq!(moved(), "zed");
         let on_disk = |place: &str| {
-            let shelf = SavedDrafts::open(dir.path()).unwrap();
-            shelf.get(place).and_then(|kept| kept.error.clone())
+            let saved_drafts = SavedDrafts::open(dir.path()).unwrap();
+            saved_drafts.get(place).and_then(|kept| kept.error.clone())
         };
         assert_eq!(on_disk("zed").as_deref(), Some("why"));
         std::fs::remove_dir(&in_the_way).unwrap();
@@ -422,19 +425,19 @@ mod tests {
     fn a_draft_that_cannot_be_saved_says_so_and_is_saved_later() {
         let dir = tempfile::tempdir().unwrap();
         let at = dir.path().join("drafts");
-        let mut shelf = SavedDrafts::open(&at).unwrap();
+        let mut saved_drafts = SavedDrafts::open(&at).unwrap();
         let kept = kept("bob", DraftTarget::Outbox, Some("why"));
         std::fs::remove_dir(&at).unwrap();
         std::fs::write(&at, "in the way").unwrap();
         for _ in 0..2 {
-            shelf.save_draft(kept.clone(), &AskedNames::default()).unwrap();
-            let error = shelf.get("bob").unwrap().error.clone().unwrap();
+            saved_drafts.save_draft(kept.clone(), &AskedNames::default()).unwrap();
+            let error = saved_drafts.get("bob").unwrap().error.clone().unwrap();
             assert_eq!(error, format!("why\n{UNSAVED}"));
         }
         std::fs::remove_file(&at).unwrap();
         std::fs::create_dir(&at).unwrap();
-        shelf.save_unsaved();
-        assert_eq!(shelf.get("bob").unwrap().error.as_deref(), Some("why"));
+        saved_drafts.save_unsaved();
+        assert_eq!(saved_drafts.get("bob").unwrap().error.as_deref(), Some("why"));
         assert_eq!(
             SavedDrafts::open(&at).unwrap().get("bob").unwrap().error.as_deref(),
             Some("why")

@@ -13,7 +13,6 @@ use super::reservations::Reservations;
 use super::spool::{Spool, SpoolParcel};
 use super::{CLOSING, PendingMessage};
 use crate::index::Index;
-use crate::model::Timestamp;
 use crate::model::locks::{Condvar, Mutex};
 use crate::store::Durability;
 use worker::SendWorker;
@@ -71,7 +70,6 @@ struct SenderState {
 struct StuckJob {
     /// The recipient of the first parcel, and the reason why it waits.
     summary: (String, String),
-    since: Timestamp,
     /// The ids of all the parcels.
     ids: Vec<String>,
 }
@@ -145,42 +143,42 @@ impl SenderThread {
     /// Returns a handle without a thread, which sends nothing. These entries of the spool wait for another process.
     pub(super) fn without_thread(context: Arc<SendContext>, waiting: BTreeSet<u64>) -> Self {
         let shared = Arc::<SenderShared>::default();
-        let mut under = shared.state.lock();
-        (under.stopped, under.handed) = (true, waiting);
-        drop(under);
+        let mut state = shared.state.lock();
+        (state.stopped, state.handed) = (true, waiting);
+        drop(state);
         Self { context, shared, thread: Mutex::default() }
     }
 
     /// Hands accepted parcels to the thread. `doubtful` is true if an earlier process may have sent them.
     pub(super) fn send(&self, n: u64, parcels: Vec<SpoolParcel>, doubtful: bool) {
-        let mut under = self.shared.state.lock();
-        under.handed.insert(n);
-        if under.stopped {
+        let mut state = self.shared.state.lock();
+        state.handed.insert(n);
+        if state.stopped {
             return;
         }
-        under.sent += 1;
-        under.commands.push(SenderCommand::Send(SendJob { number: n, parcels, doubtful }));
-        drop(under);
+        state.sent += 1;
+        state.commands.push(SenderCommand::Send(SendJob { number: n, parcels, doubtful }));
+        drop(state);
         self.shared.work_ready.notify_all();
     }
 
     /// Has a store deliver what waits in it. A second request before it begins changes nothing.
     pub(super) fn request_delivery(&self, number: usize) {
-        let mut under = self.shared.state.lock();
+        let mut state = self.shared.state.lock();
         // After a stop, the next process begins with the delivery.
-        if !under.stopped && under.delivery_requested.insert(number) {
-            under.commands.push(SenderCommand::Deliver(number));
-            drop(under);
+        if !state.stopped && state.delivery_requested.insert(number) {
+            state.commands.push(SenderCommand::Deliver(number));
+            drop(state);
             self.shared.work_ready.notify_all();
         }
     }
 
     /// Has the thread try again everything that it could not append.
     pub(super) fn retry_failed(&self) {
-        let mut under = self.shared.state.lock();
-        if !under.stopped {
-            under.commands.push(SenderCommand::RetryFailed);
-            drop(under);
+        let mut state = self.shared.state.lock();
+        if !state.stopped {
+            state.commands.push(SenderCommand::RetryFailed);
+            drop(state);
             self.shared.work_ready.notify_all();
         }
     }
@@ -197,24 +195,24 @@ impl SenderThread {
 
     /// Notes that a draft was released, and wakes the threads that wait for that.
     pub(super) fn note_released(&self, draft: u64) {
-        let mut under = self.shared.state.lock();
-        under.closing.remove(&draft);
-        under.refused.remove(&draft);
-        drop(under);
+        let mut state = self.shared.state.lock();
+        state.closing.remove(&draft);
+        state.refused.remove(&draft);
+        drop(state);
         self.shared.progress.notify_all();
     }
 
     /// Returns true if others see the draft as sent: it was flushed a moment ago, or is released within the time that
     /// a release can take.
     pub(super) fn is_leaving(&self, draft: u64) -> bool {
-        let SenderShared { state: under, progress: changed, .. } = &*self.shared;
-        let mut under = under.lock();
-        let Some(until) = under.closing.get(&draft).copied() else { return false };
+        let SenderShared { state, progress: changed, .. } = &*self.shared;
+        let mut state = state.lock();
+        let Some(until) = state.closing.get(&draft).copied() else { return false };
         if until.saturating_duration_since(Instant::now()) > CLOSING.saturating_sub(AT_ONCE) {
             return true;
         }
-        while under.closing.contains_key(&draft) {
-            if changed.wait_until(&mut under, until) {
+        while state.closing.contains_key(&draft) {
+            if changed.wait_until(&mut state, until) {
                 return false;
             }
         }
@@ -225,26 +223,26 @@ impl SenderThread {
     /// not wait for work that others begin meanwhile.
     pub fn wait_until_appended(&self, limit: Duration) {
         let deadline = Instant::now() + limit;
-        let SenderShared { state: under, progress: changed, .. } = &*self.shared;
-        let mut under = under.lock();
+        let SenderShared { state, progress: changed, .. } = &*self.shared;
+        let mut state = state.lock();
         let now = Instant::now();
-        under.closing.retain(|_, until| *until > now);
-        under.refused.retain(|_, until| *until > now);
+        state.closing.retain(|_, until| *until > now);
+        state.refused.retain(|_, until| *until > now);
         let mut drafts: Vec<(u64, Instant)> =
-            under.closing.iter().chain(&under.refused).map(|(id, until)| (*id, *until)).collect();
+            state.closing.iter().chain(&state.refused).map(|(id, until)| (*id, *until)).collect();
         loop {
             let now = Instant::now();
             let is_open =
-                |id: &u64| under.closing.contains_key(id) || under.refused.contains_key(id);
+                |id: &u64| state.closing.contains_key(id) || state.refused.contains_key(id);
             drafts.retain(|(id, until)| *until > now && is_open(id));
             let Some(until) = drafts.iter().map(|(_, until)| *until).max() else { break };
             if now >= deadline {
                 return;
             }
-            changed.wait_until(&mut under, until.min(deadline));
+            changed.wait_until(&mut state, until.min(deadline));
         }
-        let last = under.sent;
-        while under.done < last && !changed.wait_until(&mut under, deadline) {}
+        let last = state.sent;
+        while state.done < last && !changed.wait_until(&mut state, deadline) {}
     }
 
     /// Returns the recipient and the reason of each message that could not be appended and is tried again.
@@ -260,18 +258,18 @@ impl SenderThread {
     /// Returns the messages whose `close` has returned and that some recipient still lacks, oldest first.
     pub fn pending_messages(&self) -> Vec<PendingMessage> {
         let (handed, stuck) = {
-            let under = self.shared.state.lock();
-            if under.handed.is_empty() {
+            let state = self.shared.state.lock();
+            if state.handed.is_empty() {
                 return Vec::new();
             }
-            (under.handed.clone(), under.stuck.clone())
+            (state.handed.clone(), state.stuck.clone())
         };
         let of = |n: u64| {
             let stuck = stuck.get(&n);
             self.context.spool.get(n).into_iter().map(
                 move |SpoolParcel { store, message, keyed }| {
                     let stuck = stuck.filter(|stuck| stuck.ids.contains(&message.id));
-                    let waits = stuck.map(|stuck| (stuck.summary.1.clone(), stuck.since));
+                    let waits = stuck.map(|stuck| stuck.summary.1.clone());
                     PendingMessage { store, message, key: keyed.map(|used| used.key), waits }
                 },
             )

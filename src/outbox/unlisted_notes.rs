@@ -40,9 +40,9 @@ impl UnlistedNotes {
     }
 
     /// Returns why a draft was refused that is not there any more, and the time.
-    pub fn find(&self, shelf: &SavedDrafts, draft: &str) -> Option<(String, Timestamp)> {
+    pub fn find(&self, saved_drafts: &SavedDrafts, draft: &str) -> Option<(String, Timestamp)> {
         let mut notes = self.0.lock();
-        notes.retain(|name, note| note.since.elapsed() < KEPT && shelf.get(name).is_none());
+        notes.retain(|name, note| note.since.elapsed() < KEPT && saved_drafts.get(name).is_none());
         notes.get(draft).map(|note| (note.reason.clone(), note.time))
     }
 }

@@ -11,7 +11,7 @@ use rustix::thread::gettid;
 
 use super::SearchIndex;
 use super::error::TableError;
-use super::state::{NEAR, OpenFileIndex, SearchState};
+use super::state::{INDEXED_BY_SEARCH, OpenFileIndex, SearchState};
 use super::titles::{TitleMark, list_titles};
 use crate::index::{Index, IndexChanges};
 
@@ -104,7 +104,7 @@ impl SearchIndex {
         self.progress.0.store(0, Ordering::Relaxed);
         self.progress.1.store(missing.len() as u64, Ordering::Relaxed);
         let mut rest = missing.as_slice();
-        while !rest.is_empty() && (!self.must_stop() || rest.len() <= NEAR) {
+        while !rest.is_empty() && (!self.must_stop() || rest.len() <= INDEXED_BY_SEARCH) {
             let some = rest.get(..BATCH).unwrap_or(rest);
             let (batch, behind) = rest.split_at(self.batch_len(some, BATCH_BYTES));
             let mut state = self.state.lock();
@@ -128,7 +128,7 @@ impl SearchIndex {
         }
         let mut state = self.state.lock();
         if rest.is_empty() {
-            state.drop_rest();
+            state.drop_memory_index();
             self.write_titles(&mut state, &titles)?;
         }
         if let Some(file) = state.file.as_mut().filter(|file| file.writes && !file.is_sealed) {
@@ -170,7 +170,7 @@ fn run_builder(search: &Weak<SearchIndex>, index: &Index) {
         {
             let Some(search) = search.upgrade() else { return };
             let must_stop = search.must_stop();
-            let is_due = if must_stop { search.state.lock().has_rest() } else { !is_first };
+            let is_due = if must_stop { search.state.lock().has_memory_index() } else { !is_first };
             if search.is_wanted.swap(false, Ordering::Relaxed) && !must_stop || is_due {
                 // Those who wait must hear of an end, also of that by a bug.
                 if catch_unwind(AssertUnwindSafe(|| search.run())).is_err() {

@@ -164,25 +164,25 @@ impl SearchIndex {
             let mut state = self.state.lock();
             self.refresh_file(&mut state);
             let missing = self.list_missing(&mut state);
-            let is_near = self.is_near(&state, &missing);
-            if !is_near && self.is_closing.load(Ordering::Relaxed) {
+            let can_index_now = self.can_index_now(&state, &missing);
+            if !can_index_now && self.is_closing.load(Ordering::Relaxed) {
                 return Err(SearchError::Interrupted);
             }
-            if !is_near && waited < FIRST_ATTEMPTS && self.can_build(&mut state) {
+            if !can_index_now && waited < FIRST_ATTEMPTS && self.can_build(&mut state) {
                 drop(state);
                 self.wait_for_builder(is_over)?;
                 waited += 1;
                 continue;
             }
-            if is_near {
-                self.add_rest(&mut state, &missing)?;
+            if can_index_now {
+                self.index_in_memory(&mut state, &missing)?;
             }
             let Some(mut found) = self.find_known(&mut state, filter, damaged)? else {
                 damaged += 1;
                 continue;
             };
             drop(state);
-            if !is_near {
+            if !can_index_now {
                 merge_hits(&mut found, self.stream_missing(filter, missing, is_over)?);
             }
             return Ok(found);
@@ -219,7 +219,7 @@ impl SearchIndex {
         }
         self.refresh_file(&mut state);
         let missing = self.list_missing(&mut state);
-        self.is_near(&state, &missing)
+        self.can_index_now(&state, &missing)
     }
 
     /// Returns true if a message that was found has the words of the query, or would be found again if it was indexed

@@ -18,11 +18,11 @@ use crate::store::fs::Stamp;
 /// The number of attempts before something that fails again and again is given up for a while.
 pub(super) const FIRST_ATTEMPTS: usize = 3;
 /// The most messages that a search indexes itself.
-pub(super) const NEAR: usize = 1000;
+pub(super) const INDEXED_BY_SEARCH: usize = 1000;
 /// The most bytes of their records.
-const NEAR_BYTES: usize = 4 << 20;
+const INDEXED_BY_SEARCH_BYTES: usize = 4 << 20;
 /// The most bytes of records whose words are kept in memory.
-const REST_BYTES: usize = 64 << 20;
+const MEMORY_INDEX_BYTES: usize = 64 << 20;
 /// The time after which a message that could not be read, or a file that could not be written, is tried again.
 const RETRY: Duration = Duration::from_secs(10);
 
@@ -49,7 +49,7 @@ pub(super) struct OpenFileIndex {
 
 /// The words of messages that the file lacks, in memory.
 #[derive(Debug)]
-struct RestIndex {
+struct MemoryIndex {
     words: WordCatalog,
     bytes: usize,
 }
@@ -58,7 +58,7 @@ struct RestIndex {
 #[derive(Debug, Default)]
 pub(super) struct SearchState {
     pub file: Option<OpenFileIndex>,
-    rest: Option<RestIndex>,
+    in_memory: Option<MemoryIndex>,
     lock: Option<WriterLock>,
     /// The stamp of a file that is not used any more.
     distrusted: Option<Stamp>,
@@ -74,18 +74,18 @@ pub(super) struct SearchState {
 impl SearchState {
     /// Returns true if a file or words in memory are there.
     pub fn is_open(&self) -> bool {
-        self.file.is_some() || self.rest.is_some()
+        self.file.is_some() || self.in_memory.is_some()
     }
 
     /// Returns true if words in memory are there.
-    pub fn has_rest(&self) -> bool {
-        self.rest.is_some()
+    pub fn has_memory_index(&self) -> bool {
+        self.in_memory.is_some()
     }
 
     /// Forgets the words in memory, which the file has now. A message that came since those of the file were listed is
     /// missing again.
-    pub fn drop_rest(&mut self) {
-        (self.rest, self.complete_at) = (None, None);
+    pub fn drop_memory_index(&mut self) {
+        (self.in_memory, self.complete_at) = (None, None);
     }
 
     /// Returns the reason why the file cannot be written.
@@ -119,7 +119,7 @@ impl SearchState {
 
     fn has(&self, ix: MsgIx, entry: &crate::index::IndexEntry) -> bool {
         self.file.as_ref().is_some_and(|file| file.words.documents.has(ix, entry))
-            || self.rest.as_ref().is_some_and(|rest| rest.words.documents.has(ix, entry))
+            || self.in_memory.as_ref().is_some_and(|rest| rest.words.documents.has(ix, entry))
     }
 }
 
@@ -258,21 +258,21 @@ impl SearchIndex {
         for ix in changed {
             state.complete_at = None;
             state.file.iter_mut().for_each(|file| file.words.documents.mark_changed(ix));
-            state.rest.iter_mut().for_each(|rest| rest.words.documents.mark_changed(ix));
+            state.in_memory.iter_mut().for_each(|rest| rest.words.documents.mark_changed(ix));
         }
     }
 
     /// Returns true if missing messages are so few that a search indexes them itself.
-    pub(super) fn is_near(&self, state: &SearchState, missing: &[MsgIx]) -> bool {
-        let kept = state.rest.as_ref().map_or(0, |rest| rest.bytes);
-        let limit = NEAR_BYTES.min(REST_BYTES.saturating_sub(kept));
+    pub(super) fn can_index_now(&self, state: &SearchState, missing: &[MsgIx]) -> bool {
+        let kept = state.in_memory.as_ref().map_or(0, |rest| rest.bytes);
+        let limit = INDEXED_BY_SEARCH_BYTES.min(MEMORY_INDEX_BYTES.saturating_sub(kept));
         // The first index of a process that may write is made by the builder, which writes it.
         let is_first = !state.is_open() && self.may_write && state.fault.is_none();
-        !is_first && missing.len() <= NEAR && self.bytes_of(missing) <= limit
+        !is_first && missing.len() <= INDEXED_BY_SEARCH && self.bytes_of(missing) <= limit
     }
 
     /// Indexes missing messages in memory.
-    pub(super) fn add_rest(
+    pub(super) fn index_in_memory(
         &self,
         state: &mut SearchState,
         missing: &[MsgIx],
@@ -281,10 +281,10 @@ impl SearchIndex {
             return Ok(());
         }
         let bytes = self.bytes_of(missing);
-        if state.rest.is_none() {
-            state.rest = Some(RestIndex { words: WordCatalog::in_memory()?, bytes: 0 });
+        if state.in_memory.is_none() {
+            state.in_memory = Some(MemoryIndex { words: WordCatalog::in_memory()?, bytes: 0 });
         }
-        let Some(rest) = &mut state.rest else { return Ok(()) };
+        let Some(rest) = &mut state.in_memory else { return Ok(()) };
         let unreadable = rest.words.add_messages(&self.index, self.bodies.as_ref(), missing)?;
         rest.bytes += bytes;
         state.note_unreadable(unreadable);
@@ -312,7 +312,7 @@ impl SearchIndex {
                 }
             }
         }
-        if let Some(rest) = &state.rest {
+        if let Some(rest) = &state.in_memory {
             merge_hits(&mut found, rest.words.find_words(filter)?);
         }
         Ok(Some(found))
@@ -378,9 +378,9 @@ mod tests {
         let mut state = SearchState::default();
         let missing = search.list_missing(&mut state);
         assert_eq!(missing.len(), 1);
-        search.add_rest(&mut state, &missing).unwrap();
+        search.index_in_memory(&mut state, &missing).unwrap();
         assert!(search.list_missing(&mut state).is_empty());
-        state.drop_rest();
+        state.drop_memory_index();
         assert_eq!(search.list_missing(&mut state), missing);
     }
 

@@ -17,7 +17,7 @@ use crate::model::Timestamp;
 use crate::store::{PeerUnread, Store};
 
 /// Shortest time between two questions to the stores about read positions.
-const FRESH: Duration = Duration::from_secs(1);
+const MAX_AGE: Duration = Duration::from_secs(1);
 
 /// An agent that a store knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -66,7 +66,7 @@ pub(super) struct AgentsView {
 
 impl Default for AgentsView {
     fn default() -> Self {
-        Self { cache: GenerationCache::with_max_age(ONE, FRESH) }
+        Self { cache: GenerationCache::with_max_age(ONE, MAX_AGE) }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::model::{SignatureState, Timestamp, plain_id};
 use crate::store::{AnswerScheme, NextAnswerRule, Store};
 
 /// A thread is searched as a whole if the messages that would be searched instead are at least this many times as many.
-const SHORT: usize = 16;
+const SHORT_THREAD_DIVISOR: usize = 16;
 
 /// A message that answers one of mine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -240,7 +240,7 @@ fn find_later_messages(tables: &IndexTables, question: &Question) -> LaterMessag
         let is_before = |ix: &MsgIx| tables.messages.name_time(tables.messages.entry(*ix)) < begin;
         list.get(list.partition_point(is_before)..).unwrap_or_default()
     });
-    let few = (to_me.len() + from_me.len()) / SHORT;
+    let few = (to_me.len() + from_me.len()) / SHORT_THREAD_DIVISOR;
     let short = tables.threads.short_thread_since(&tables.messages, thread, begin, few);
     let (to_me, from_me) = short.as_deref().map_or((to_me, from_me), |all| (all, all));
     let is_shown = |ix: &MsgIx| {

@@ -1,7 +1,7 @@
 //! Opening and reading, and the marks that reading makes.
 
 use std::fs::File;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::model::locks::Mutex;
@@ -135,6 +135,8 @@ pub struct ReadToEndMark {
     message: MsgIx,
     opener: u32,
     reached_end: AtomicBool,
+    /// The thread of a program that only looks, if one read the end; else 0.
+    looked_by: AtomicU32,
     is_claimed: AtomicBool,
 }
 
@@ -157,14 +159,19 @@ impl OpenFile {
 }
 
 impl FileContent {
-    fn read(&self, offset: u64, size: usize) -> Vec<u8> {
+    /// Reads for a thread. A program that only looks may read from a file that a shell opened, as in `head < NAME`.
+    fn read(&self, offset: u64, size: usize, by: u32) -> Vec<u8> {
         let len = self.bytes.len() as u64;
         // A read that begins at the end or after it gets no byte, so it does not count.
         if let Some(mark) = &self.mark
             && offset < len
             && offset.saturating_add(size as u64) >= len
         {
-            mark.reached_end.store(true, Ordering::Relaxed);
+            if runs_looking_program(by) {
+                mark.looked_by.store(by, Ordering::Relaxed);
+            } else {
+                mark.reached_end.store(true, Ordering::Relaxed);
+            }
         }
         slice_range(&self.bytes, offset, size).to_vec()
     }
@@ -173,7 +180,13 @@ impl FileContent {
 impl ReadToEndMark {
     /// Makes the mark of a message that a process opened.
     pub(super) fn new(message: MsgIx, opener: u32) -> Self {
-        Self { message, opener, reached_end: false.into(), is_claimed: false.into() }
+        Self {
+            message,
+            opener,
+            reached_end: false.into(),
+            looked_by: 0.into(),
+            is_claimed: false.into(),
+        }
     }
 
     fn claim_message(&self, by: Option<u32>) -> Option<MsgIx> {
@@ -182,13 +195,18 @@ impl ReadToEndMark {
         (read && !self.is_claimed.swap(true, Ordering::Relaxed)).then_some(self.message)
     }
 
-    fn has_reached_end(&self) -> bool {
-        self.reached_end.load(Ordering::Relaxed)
+    /// Notes that a process closes the file. If a program that only looks read the end, another program that has the
+    /// file from the same shell shows the rest, which the kernel has.
+    fn note_close(&self, by: u32) {
+        let looked_by = self.looked_by.load(Ordering::Relaxed);
+        if looked_by != 0 && ![0, looked_by, self.opener].contains(&by) && !runs_looking_program(by)
+        {
+            self.reached_end.store(true, Ordering::Relaxed);
+        }
     }
 
-    /// Forgets that the end was read, because the opener has become a program that only looks.
-    fn forget_end(&self) {
-        self.reached_end.store(false, Ordering::Relaxed);
+    fn has_reached_end(&self) -> bool {
+        self.reached_end.load(Ordering::Relaxed)
     }
 
     /// Returns the message, and true if its mark was claimed: its opener read it to the end and closed it.
@@ -247,13 +265,20 @@ impl Tree {
         !looking && !self.settings.read_only
     }
 
-    /// Reads from an open file. `.wait`, `.next`, `.answer` and `.watch` return what [`super::try_fill_answer`] found.
+    /// Reads from an open file, for a thread (0 if it is unknown). `.wait`, `.next`, `.answer` and `.watch` return what
+    /// [`super::try_fill_answer`] found.
     ///
     /// # Errors
     /// Store errors as they come.
-    pub fn read(&self, file: &OpenFile, offset: u64, size: usize) -> Result<Vec<u8>, Error> {
+    pub fn read(
+        &self,
+        file: &OpenFile,
+        offset: u64,
+        size: usize,
+        by: u32,
+    ) -> Result<Vec<u8>, Error> {
         match file {
-            OpenFile::Bytes(answer) => Ok(answer.read(offset, size)),
+            OpenFile::Bytes(answer) => Ok(answer.read(offset, size, by)),
             OpenFile::Message(_, ix, kept) => {
                 if let Some(bytes) = kept.get() {
                     return Ok(slice_range(bytes, offset, size).to_vec());
@@ -274,7 +299,8 @@ impl Tree {
             }
             OpenFile::Waiting { answer, .. } => {
                 let answer = answer.lock();
-                Ok(answer.as_ref().map(|a| a.read(offset, size)).unwrap_or_default())
+                // Every program takes its message from `.next`.
+                Ok(answer.as_ref().map(|a| a.read(offset, size, 0)).unwrap_or_default())
             }
             OpenFile::Watch(arrivals) => Ok(arrivals.drain_ready(size)),
             OpenFile::Compose { file, .. } => Ok(file.read(offset, size)?),
@@ -340,12 +366,8 @@ impl Tree {
     }
 
     fn mark_if_read(&self, file: &OpenFile, by: Option<u32>) {
-        if let OpenFile::Bytes(FileContent { mark: Some(mark), .. }) = file
-            && mark.has_reached_end()
-            && by.is_some_and(|by| by == mark.opener && runs_looking_program(by))
-        {
-            mark.forget_end();
-            return;
+        if let (OpenFile::Bytes(FileContent { mark: Some(mark), .. }), Some(by)) = (file, by) {
+            mark.note_close(by);
         }
         // `.next` hands a message out once even where reading marks nothing.
         if let Some(message) = file.claim_read_mark(by) {

@@ -21,7 +21,7 @@ use crate::store::PartContent;
 const MESSAGES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
 /// Time for which attachments are cached: as long as in the kernel's own cache. A copy or `ls -l` of a folder then
 /// reads the message once, and a file that changed in the store is seen soon.
-const FRESH: Duration = Duration::from_secs(1);
+const MAX_AGE: Duration = Duration::from_secs(1);
 /// The reason why attachments cannot be changed.
 pub(super) const FIXED_PARTS: &str =
     "the files of a message cannot be changed; copy them to where you want to work on them";
@@ -52,7 +52,7 @@ pub(super) struct MessageParts {
 impl MessageParts {
     /// Makes the value for the messages of an index.
     pub fn new(index: Arc<Index>, texts: Arc<MessageTexts>) -> Self {
-        Self { index, texts, cache: GenerationCache::with_max_age(MESSAGES, FRESH) }
+        Self { index, texts, cache: GenerationCache::with_max_age(MESSAGES, MAX_AGE) }
     }
 
     /// Drops the cached attachments of a message.

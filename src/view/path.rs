@@ -23,6 +23,13 @@ pub struct FolderEntry {
     pub mode: u16,
 }
 
+impl FolderEntry {
+    /// Returns the line of an entry whose attributes cannot be read: its name hides no other, and reading it tells why.
+    pub fn unread(name: String, is_dir: bool) -> Self {
+        Self { name, is_dir, size: 0, time: Timestamp::default(), mode: 0 }
+    }
+}
+
 /// Bytes copied at once.
 const CHUNK: usize = 128 << 10;
 /// Longest time for which a write waits until its message is in the store.
@@ -47,17 +54,17 @@ pub fn list_path(tree: &Tree, path: &str) -> Result<Vec<FolderEntry>, Error> {
     let node = tree.resolve_path(path)?;
     let line = |name: String, node: &Node| {
         let Attr { is_dir, size, time, mode, .. } = tree.stat_node(node)?;
-        Ok(FolderEntry { name, is_dir, size, time, mode })
+        Ok::<_, Error>(FolderEntry { name, is_dir, size, time, mode })
     };
     match tree.list_folder(&node) {
-        Ok(listing) => listing
+        Ok(listing) => Ok(listing
             .iter_entries(tree)
-            // An entry that went after the listing was taken is no error.
-            .filter_map(|(name, node)| match line(name, &node) {
-                Err(Error::NotFound) => None,
-                other => Some(other),
+            .filter_map(|(name, node)| match line(name.clone(), &node) {
+                // An entry that went after the listing was taken is no error.
+                Err(e) if e.errno() == libc::ENOENT => None,
+                other => Some(other.unwrap_or_else(|_| FolderEntry::unread(name, node.is_dir()))),
             })
-            .collect(),
+            .collect()),
         Err(Error::NotDir) => {
             let name = path.rsplit('/').next().unwrap_or(path).to_owned();
             Ok(vec![line(name, &node)?])
@@ -83,7 +90,7 @@ fn copy_open_file(tree: &Tree, file: &OpenFile, out: &mut dyn Write) -> Result<(
     let mut offset = 0;
     loop {
         await_mail(tree, file)?;
-        let bytes = tree.read(file, offset, CHUNK)?;
+        let bytes = tree.read(file, offset, CHUNK, 0)?;
         if bytes.is_empty() {
             return Ok(());
         }

@@ -70,16 +70,8 @@ pub(super) struct HeldMessage {
     pub headline: String,
     /// The idempotency key under which it was accepted.
     pub key: Option<String>,
-    /// The reason why it waits, and the time since when.
-    pub waits: Option<(String, Timestamp)>,
-}
-
-/// Returns the note about a message that waits.
-fn format_waiting_note(held: &PendingMessage) -> Option<String> {
-    let (why, since) = held.waits.as_ref()?;
-    let to = sanitize_line(&held.message.to);
-    let (since, why) = (since.rfc3339(), sanitize_line(why));
-    Some(format!("waits for {to} since {since} and is tried again by itself: {why}\n"))
+    /// The reason why it waits.
+    pub waits: Option<String>,
 }
 
 /// The messages of mine that wait for their store, a recipient or a link.
@@ -135,12 +127,25 @@ impl PendingSent {
         files
     }
 
+    /// Returns the note about a message that waits. It waits since it was accepted.
+    fn format_waiting_note(&self, held: &PendingMessage) -> Option<String> {
+        let why = sanitize_line(held.waits.as_ref()?);
+        let shown = |ix| self.index.read().messages.entry(ix).time();
+        let since = self.find_in_index(held).map(shown);
+        let since = since.or_else(|| Some(self.preview_message(held)?.1.time))?.rfc3339();
+        let to = sanitize_line(&held.message.to);
+        Some(format!("waits for {to} since {since} and is tried again by itself: {why}\n"))
+    }
+
     /// Returns the note about a message that is not in its store yet.
     fn note_of_held(&self, held: &PendingMessage) -> Option<String> {
         let warnings = self.outbox.as_ref().map(|outbox| outbox.reply_warnings());
         let answer = warnings.and_then(|all| all.find(&held.store, &held.message.id));
-        let lines: Vec<String> =
-            format_waiting_note(held).into_iter().chain(answer.map(|text| text + "\n")).collect();
+        let lines: Vec<String> = self
+            .format_waiting_note(held)
+            .into_iter()
+            .chain(answer.map(|text| text + "\n"))
+            .collect();
         (!lines.is_empty()).then(|| lines.concat())
     }
 
@@ -230,7 +235,7 @@ impl PendingSent {
             self.find_shown_record(store, &message)
         };
         let noted = |held: &PendingMessage| {
-            let note = format_waiting_note(held)?;
+            let note = self.format_waiting_note(held)?;
             Some((self.find_in_index(held).or_else(|| shown(held))?, note))
         };
         held.iter().filter_map(noted).collect()
@@ -239,8 +244,9 @@ impl PendingSent {
     /// Returns my messages that the index has and that the outbox still holds for some recipient, each with the reason
     /// of its wait, if it has one.
     pub fn held_reasons(&self, held: &[PendingMessage]) -> HashMap<MsgIx, Option<String>> {
-        let reason = |held: &PendingMessage| held.waits.as_ref().map(|(why, _)| why.clone());
-        held.iter().filter_map(|held| Some((self.find_in_index(held)?, reason(held)))).collect()
+        held.iter()
+            .filter_map(|held| Some((self.find_in_index(held)?, held.waits.clone())))
+            .collect()
     }
 
     /// Returns the messages that are not in their stores yet.

@@ -19,7 +19,7 @@ use crate::model::locks::Mutex;
 use crate::store::RawEntry;
 
 /// Factor between the time that a folder's listing took and the time for which its result is cached.
-const TIMES: u32 = 20;
+const CACHE_TIME_FACTOR: u32 = 20;
 /// Folders whose time is cached.
 const FOLDERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(63);
 
@@ -156,7 +156,7 @@ impl RawView {
             return seen.time;
         }
         let time = tree.index.stores().get(number)?.newest_raw_time(path);
-        let until = Instant::now() + start.elapsed() * TIMES;
+        let until = Instant::now() + start.elapsed() * CACHE_TIME_FACTOR;
         self.times.lock().put(key, CachedFolderTime { time, generation, until });
         time
     }

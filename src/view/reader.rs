@@ -56,7 +56,7 @@ pub(super) fn parent_pid(pid: u32) -> Option<u32> {
 }
 
 /// Time to wait for the answer of a probe thread before the state of that thread is examined.
-const LOOK: Duration = Duration::from_millis(20);
+const PROBE_WAIT: Duration = Duration::from_millis(20);
 
 /// Returns true if a process has ended, so that it can close nothing any more.
 pub(super) fn has_gone(pid: u32) -> bool {
@@ -87,7 +87,7 @@ pub(super) fn detect_ending_signal(tid: u32) -> Option<u32> {
     let looking = told.recv().ok()?;
     let mut waits = 0;
     loop {
-        match answered.recv_timeout(LOOK) {
+        match answered.recv_timeout(PROBE_WAIT) {
             Ok(signal) => return signal,
             // The probe thread waits for a lock, and not for a processor.
             Err(RecvTimeoutError::Timeout) if thread_state(looking) == Some('D') => waits += 1,
@@ -229,10 +229,9 @@ fn is_looking_program(name: &str) -> bool {
     LOOKING.contains(&name)
 }
 
-/// Returns true if a process runs one of the programs that only look. It may have become one after the open: a shell
-/// opens the file of `head < NAME`.
-pub(super) fn runs_looking_program(pid: u32) -> bool {
-    program_name(pid).is_some_and(|name| is_looking_program(&name))
+/// Returns true if a thread runs one of the programs that only look.
+pub(super) fn runs_looking_program(tid: u32) -> bool {
+    program_name(tid).is_some_and(|name| is_looking_program(&name))
 }
 
 /// The number of processes from which on those that are gone are forgotten.

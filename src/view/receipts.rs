@@ -513,10 +513,10 @@ fn format_waiting(tree: &Tree, held: &HeldMessage) -> Vec<SentReceipt> {
         store: tree.store_name(held.store).to_owned(),
         recipient: Some(sanitize_line(to).into_owned()).filter(|to| !to.is_empty()),
         state: DeliveryState::Waiting,
-        since: held.waits.as_ref().map(|(_, since)| since.rfc3339()),
+        since: Some(held.time.rfc3339()),
         subject: Some(subject.clone()).filter(|text| !text.is_empty()),
-        reason: held.waits.as_ref().map(|(why, _)| sanitize_line(why.trim()).into_owned()),
-        times: (held.time, held.waits.as_ref().map(|(_, since)| *since)),
+        reason: held.waits.as_ref().map(|why| sanitize_line(why.trim()).into_owned()),
+        times: (held.time, Some(held.time)),
     };
     held.to.iter().map(line).collect()
 }

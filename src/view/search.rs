@@ -453,12 +453,12 @@ fn find_candidates(tree: &Tree, result: &SearchResult, file: &str) -> Vec<MsgIx>
     let tables = tree.index.read();
     let hits = result.sorted(&tables);
     let Some(time) = names::parse_name_time(file) else {
-        let lies = |ix: &MsgIx| {
+        let is_in_folder = |ix: &MsgIx| {
             hits.binary_search_by(|hit| tables.messages.compare_order(*hit, *ix)).is_ok()
         };
         let stem = file.rsplit_once('.').map(|(stem, _)| stem);
         let ids = stem.into_iter().chain([file]);
-        return ids.filter_map(|id| tree.names.find_by_id(&tables, id, lies)).collect();
+        return ids.filter_map(|id| tree.names.find_by_id(&tables, id, is_in_folder)).collect();
     };
     let time_of = |ix: &MsgIx| tables.messages.name_time(tables.messages.entry(*ix));
     let from = hits.partition_point(|ix| time_of(ix) < time);

@@ -19,7 +19,7 @@ use crate::model::Timestamp;
 /// The first line.
 const HEADING: &str = "# time\tid\trecipient\tstate\tsince\tsubject\n";
 /// Time for which a text is reused, so that its size at the lookup and its bytes at the open agree.
-const FRESH: Duration = Duration::from_millis(20);
+const MAX_AGE: Duration = Duration::from_millis(20);
 /// The number of texts that are kept for that time.
 const TEXTS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(7);
 
@@ -42,7 +42,7 @@ pub(super) struct SentView {
 
 impl Default for SentView {
     fn default() -> Self {
-        Self { texts: GenerationCache::with_max_age(TEXTS, FRESH) }
+        Self { texts: GenerationCache::with_max_age(TEXTS, MAX_AGE) }
     }
 }
 

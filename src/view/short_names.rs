@@ -96,7 +96,7 @@ impl ShortIdIndex {
         index: &Index,
         tables: &IndexTables,
         name: &str,
-        lies: impl Fn(&MsgIx) -> bool,
+        is_in_folder: impl Fn(&MsgIx) -> bool,
     ) -> Option<MsgIx> {
         let meant = names::ids_of_name(name).flat_map(|named| {
             let near = named.short_key().map(|key| self.messages_with_key(tables, key));
@@ -110,8 +110,11 @@ impl ShortIdIndex {
             })
         });
         // The id of a record that is not shown here belongs to the original that is shown.
-        let shown =
-            |ix| Some(ix).filter(&lies).or_else(|| tables.messages.find_original(ix).filter(&lies));
+        let shown = |ix| {
+            Some(ix)
+                .filter(&is_in_folder)
+                .or_else(|| tables.messages.find_original(ix).filter(&is_in_folder))
+        };
         let meant: BTreeSet<MsgIx> = meant.filter_map(shown).collect();
         meant.first().copied().filter(|_| meant.len() == 1)
     }

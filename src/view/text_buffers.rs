@@ -142,8 +142,8 @@ impl TextBuffer {
         self.is_reset = stored.is_none();
         self.base = if afresh { None } else { Some(stored.clone().unwrap_or_default()) };
         self.bytes = stored.unwrap_or_default();
-        let is_open = self.bytes.last().is_some_and(|last| *last != b'\n');
-        self.lacks_newline = is_open && book.may_lack_newline(folder, name);
+        let lacks_newline = self.bytes.last().is_some_and(|last| *last != b'\n');
+        self.lacks_newline = lacks_newline && book.may_lack_newline(folder, name);
         if let Some(note) = find_note(book, folder, name).filter(|_| !afresh) {
             self.time = note.modified;
         }

@@ -261,9 +261,9 @@ impl MessageNames {
         &self,
         tables: &IndexTables,
         id: &str,
-        lies: impl Fn(&MsgIx) -> bool,
+        is_in_folder: impl Fn(&MsgIx) -> bool,
     ) -> Option<MsgIx> {
-        self.short_ids.find(&self.index, tables, id, lies)
+        self.short_ids.find(&self.index, tables, id, is_in_folder)
     }
 
     /// Finds the message that a folder shows under a name of its own without ending.
@@ -279,8 +279,8 @@ impl MessageNames {
             (FolderScope::Thread(_) | FolderScope::ArchiveDay(_), true) => Some(NameScope::All),
             _ => None,
         };
-        let lies = |ix: &MsgIx| self.is_in_folder(tables, *ix, folder);
-        if let Some(ix) = find_unambiguous(tables, time, stem).filter(lies) {
+        let is_here = |ix: &MsgIx| self.is_in_folder(tables, *ix, folder);
+        if let Some(ix) = find_unambiguous(tables, time, stem).filter(is_here) {
             return Some(ix);
         }
         [Some(NameScope::Mine), others].into_iter().flatten().find_map(|peers| {
@@ -288,8 +288,8 @@ impl MessageNames {
             let hash = stable_hash(0, &[stem]);
             let named = |ix: &MsgIx| group.stem(tables, *ix) == stem;
             let was_named = |ix: &MsgIx| names::short_stem(tables, *ix) == stem;
-            let mut now = with_hash(&group.by_name, hash).filter(lies);
-            let mut before = with_hash(&group.by_old_name, hash).filter(lies);
+            let mut now = with_hash(&group.by_name, hash).filter(is_here);
+            let mut before = with_hash(&group.by_old_name, hash).filter(is_here);
             now.find(named).or_else(|| before.find(was_named))
         })
     }
@@ -308,7 +308,7 @@ impl MessageNames {
     pub fn recent_names(&self, folder: FolderScope, limit: usize) -> Vec<(String, String)> {
         let near: Vec<MsgIx> = {
             let tables = self.index.read();
-            let lies = |ix: &MsgIx| self.is_in_folder(&tables, *ix, folder);
+            let is_here = |ix: &MsgIx| self.is_in_folder(&tables, *ix, folder);
             match folder {
                 // `inbox/` finds read messages, too.
                 FolderScope::Inbox => {
@@ -316,10 +316,10 @@ impl MessageNames {
                 }
                 FolderScope::Thread(thread) => self.lists.thread_messages(&tables, thread).to_vec(),
                 FolderScope::ArchiveDay(_) => {
-                    tables.messages.lists().sorted_to_me().iter().copied().filter(lies).collect()
+                    tables.messages.lists().sorted_to_me().iter().copied().filter(is_here).collect()
                 }
                 FolderScope::SentDay(_) => {
-                    tables.messages.lists().messages_from_me().filter(lies).collect()
+                    tables.messages.lists().messages_from_me().filter(is_here).collect()
                 }
             }
         };

@@ -346,7 +346,7 @@ impl UnreadGatherer {
 }
 
 /// Longest single wait of a read without a time limit.
-const LONG: Duration = Duration::from_secs(86_400);
+const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
 
 impl OpenFile {
     /// Returns the event that a read of this file has to wait for, if any.
@@ -410,7 +410,7 @@ pub(super) fn await_mail(tree: &Tree, file: &OpenFile) -> Result<(), Error> {
         wait_until(tree, timeout, || try_fill_answer(tree, file), || file.gathering_end())
     };
     if let OpenFile::Watch(_) = file {
-        while !until(LONG)? {}
+        while !until(LONGEST_WAIT)? {}
     } else if !until(tree.settings.wait_timeout)? {
         file.answer_empty();
     }

@@ -98,6 +98,17 @@ fn s91_beside_a_mount() {
     assert_eq!(member(&only(&bed.store, "bar"), "body"), "beside");
 }
 
+/// S1402: a violation is a failure, also if nobody reads the line about it.
+#[test]
+fn s1402_check_with_a_closed_output() {
+    let bed = Bed::new();
+    append_raw(&log(&bed.store, "foo"), "junk\n");
+    let closed = "exec {out}> >(:); wait $!";
+    let out =
+        bed.sh(&format!("{closed}; {} --me bar check >&$out", crate::common::binary().display()));
+    assert_eq!(out.code(), Some(1), "{out:?}");
+}
+
 /// S93: a clean store gives exit code 0. Broken rules give exit code 1 and one line each with file and line.
 #[test]
 fn s93_check() {

@@ -183,6 +183,8 @@ fn s220_searching_and_summing_do_not_consume() {
          busybox $p inbox/*; busybox $p \"$f\"; done",
         "for p in 'head -1' wc 'grep -c three' 'sed -n 1p' 'tr a b' 'cut -c 1' xxd sha256sum; do $p < \"$f\"; done",
         "head -1 < \"$f\" | cat; (tail -1) < \"$f\"; bash -c 'exec head -1 < \"$0\"' \"$f\"",
+        "for shell in bash dash 'busybox sh'; do for p in wc 'grep -c .' 'busybox wc' 'head -99'; do \
+         $shell -c \"$p < \\\"$f\\\"\"; $shell -c \"$p < \\\"$f\\\"; :\"; done; done; timeout 5 head -c 9999 < \"$f\"",
     ] {
         m.sh(&format!("f='inbox/{}'; out='{}'; {looks}", names[0], out.display()));
         m.inbox_stays(&strs(&names));

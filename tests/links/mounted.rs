@@ -394,18 +394,25 @@ fn s441_a_password_in_an_address() {
 #[test]
 fn s644_a_link_to_an_unknown_store() {
     let bed = Bed::new();
-    bed.config("[[link]]\nkind = \"nats\"\nurl = \"nats://127.0.0.1:1\"\nstore = \"nope\"\n");
+    bed.config("[[link]]\nkind = \"nats\"\nurl = \"nats://127.0.0.1:1\"\nstore = \"smap\"\n");
+    let missing =
+        "it is left out: there is no store \"smap\"; there is samp; did you mean \"samp\"?";
+    let why = &format!("stopped: {missing}");
     let told = || {
         let out = bed.msgfs_out(&["--me", "alice", "link"]);
-        let why = "stopped: it is left out: there is no store \"nope\"; there is samp";
         assert!(out.ok() && out.stdout.contains(why), "{out:?}");
         assert!(!out.stderr.contains("nothing carries"), "{out:?}");
     };
     told();
     let m = bed.mount("alice");
     told();
-    assert!(m.cat("status.txt").contains("the link nats is left out: there is no store"));
+    let status = m.cat("status.txt");
+    assert!(status.contains("the link nats is left out: there is no store"), "{status}");
+    // S1362
+    assert!(status.contains("links:") && status.contains(why), "{status}");
     m.umount();
+    let out = bed.msgfs_out(&["--me", "alice", "doctor"]);
+    assert!(out.stdout.contains(missing) && !out.said().contains("refused"), "{out:?}");
 }
 
 /// S1362: a link that is switched off is in `status.txt` and `msgfs link`, and `carry --all` carries nothing for it.

@@ -105,12 +105,15 @@ impl TreeAccess for MountAccess {
         let mut all = Vec::new();
         for entry in fs::read_dir(&full).map_err(|e| failure_from_errno(path, &e))? {
             let entry = entry.map_err(|e| failure_from_errno(path, &e))?;
-            // An entry that was read or sent since the folder was opened is gone now.
-            if let Ok(meta) = entry.metadata() {
-                all.push(entry_from_metadata(
-                    entry.file_name().to_string_lossy().into_owned(),
-                    &meta,
-                ));
+            let name = entry.file_name().to_string_lossy().into_owned();
+            match entry.metadata() {
+                Ok(meta) => all.push(entry_from_metadata(name, &meta)),
+                // An entry that was read or sent since the folder was opened is gone now.
+                Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ESTALE)) => {}
+                Err(_) => {
+                    let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
+                    all.push(FolderEntry::unread(name, is_dir));
+                }
             }
         }
         all.sort_by(|a, b| a.name.cmp(&b.name));

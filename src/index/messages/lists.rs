@@ -102,7 +102,7 @@ impl MessageTable {
 
     /// Returns true if a thread has a message to me whose time is exactly this whole second and that names no answered
     /// id.
-    pub fn has_undated_answer(&self, thread: ThreadIx, second: Timestamp) -> bool {
+    pub fn has_answer_in_second(&self, thread: ThreadIx, second: Timestamp) -> bool {
         let newest_first = self.lists.to_me.iter().rev().copied();
         let mut since = newest_first.take_while(|ix| self.name_time(self.entry(*ix)) >= second);
         since.any(|ix| {

@@ -23,11 +23,11 @@ use crate::store::amp::limits::{ATTACHMENTS, ATTACHMENTS_BYTES};
 use crate::store::{atomic_file, fs};
 
 /// The time for which a message waits for its attachments, in milliseconds.
-const LATE: i64 = 10 * 60_000;
+const MAX_WAIT_MS: i64 = 10 * 60_000;
 /// The time after which a fetch begins no further message's attachments.
-const WHILE: Duration = Duration::from_secs(4 * 60);
+const FETCH_TIME: Duration = Duration::from_secs(4 * 60);
 /// The number of bytes after which a fetch begins no further message's attachments.
-const AT_ONCE: u64 = 256 << 20;
+const FETCH_BYTES: u64 = 256 << 20;
 /// The file in the link's folder with the times since which messages wait.
 const WAITING: &str = "attachments.json";
 /// The file in a job's folder that lists the fetched attachments.
@@ -110,8 +110,9 @@ pub(super) fn fetch_attachments(
     let since = update_waiting_since(raw, &items)?;
     let (mut brought, mut bytes, began) = (AmpFetchedFiles::default(), 0u64, Instant::now());
     for (n, (item, all)) in items.iter().enumerate() {
-        let is_late = !(0..LATE).contains(&(now() - since.get(&item.id).copied().unwrap_or(0)));
-        let has_time = began.elapsed() < WHILE && bytes < AT_ONCE;
+        let is_late =
+            !(0..MAX_WAIT_MS).contains(&(now() - since.get(&item.id).copied().unwrap_or(0)));
+        let has_time = began.elapsed() < FETCH_TIME && bytes < FETCH_BYTES;
         // Only a download that was tried can be given up.
         let (mut parts, mut waits) = (AmpNamedFiles::new(), !has_time);
         for (k, one) in all.iter().enumerate().filter(|_| has_time) {

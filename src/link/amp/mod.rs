@@ -43,7 +43,7 @@ use self::upload::AmpUpload;
 /// The limit on the size of a list of pending messages.
 const MAX_PAGE: u64 = 128 << 20;
 /// The number of messages in a request; smaller ones follow if the answer is too large.
-const AT_ONCE: [u32; 3] = [100, 10, 1];
+const LIST_LIMITS: [u32; 3] = [100, 10, 1];
 /// The pause between fetches while mail flows, and the longest pause, in seconds.
 const POLL: (u64, u64) = (10, 60);
 /// The pause while the provider has more, unless all that came was new.
@@ -156,7 +156,7 @@ impl AmpEngine {
     /// Fetches one list of pending messages into a file, which gets its name once it is complete.
     fn fetch_page(&self, raw: &Path, key: &settings::AmpApiKey) -> ExchangeOutcome {
         let part = raw.join(".page");
-        for limit in AT_ONCE {
+        for limit in LIST_LIMITS {
             let got = self.fetch.get_to_file(
                 &format!("?limit={limit}"),
                 Some(key.as_str()),

@@ -447,7 +447,7 @@ fn an_id_that_is_a_path_is_filed_aside_and_never_said() {
 #[test]
 fn an_endless_answer_ends() {
     let bench = Bench::new(Manner::Paper);
-    for _ in AT_ONCE {
+    for _ in LIST_LIMITS {
         bench.fake.fail("pending?", Fault::Endless);
     }
     let raw = tempfile::tempdir().unwrap();

@@ -23,7 +23,7 @@ use crate::store::digest::hash_file;
 use crate::store::{OutboundMail, atomic_file, fs};
 
 /// The number of requests while a provider examines a file, and the pause between them. Other mail waits meanwhile.
-const WHILE: (u32, Duration) = (3, Duration::from_millis(if cfg!(test) { 10 } else { 2000 }));
+const RETRIES: (u32, Duration) = (3, Duration::from_millis(if cfg!(test) { 10 } else { 2000 }));
 /// The delay before the provider is asked again, in seconds.
 const SOON: u64 = if cfg!(test) { 0 } else { 3 };
 /// The time after which an unfinished examination leads to a new upload, in milliseconds.
@@ -294,7 +294,7 @@ impl<'a> AmpUpload<'a> {
         let Some(known) = self.uploaded_file(n) else { return Ok(()) };
         let AmpUploadStage::There(since) = known.stage else { return Ok(()) };
         let (name, provider) = (self.display_name(n), self.provider.registration.provider.clone());
-        for _ in 0..WHILE.0 {
+        for _ in 0..RETRIES.0 {
             let path = format!("/attachments/{}", known.id);
             let answer = match self
                 .expect_success(self.provider.base.get(&path, Some(self.key.as_str())))
@@ -331,7 +331,7 @@ impl<'a> AmpUpload<'a> {
                     );
                     return Err(ExchangeOutcome::Refused { why });
                 }
-                _ => std::thread::sleep(WHILE.1),
+                _ => std::thread::sleep(RETRIES.1),
             }
         }
         if !(0..EXAMINED).contains(&(Timestamp::now().millis() - since)) {

@@ -59,7 +59,7 @@ const LONGEST: Duration = Duration::from_secs(3);
 const LOCKED: Duration = Duration::from_secs(1);
 /// The number of lines and the time after which received lines are synced although more come.
 const LINES: usize = 2000;
-const WHILE: Duration = Duration::from_millis(200);
+const BATCH_TIME: Duration = Duration::from_millis(200);
 /// The number of changed files above which all files count as changed.
 const MANY: usize = 1000;
 /// The number of logs that are examined before the link checks the stream again.
@@ -433,7 +433,7 @@ impl NatsWorker {
             left = pending;
             log_sync.receive_message(server, (seq, time), &message).await?;
             count += 1;
-            if count == LINES || began.elapsed() > WHILE {
+            if count == LINES || began.elapsed() > BATCH_TIME {
                 break;
             }
             came = feed.next(&client).now_or_never().transpose()?.flatten();

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 
 use super::{
-    BODY, ComposeFile, ComposeFolders, QUIET, remove_if_exists, save_error, touch,
+    BODY, ComposeFile, ComposeFolders, QUIET, create_if_missing, remove_if_exists, save_error,
     withdraw_acceptance,
 };
 use crate::model::{Timestamp, sanitize_line};
@@ -89,7 +89,7 @@ impl ComposeFolders {
                 return Err(OutboxError::NotFound);
             }
             if write {
-                touch(&folder.cut_mark_path(file)).map_err(save_error)?;
+                create_if_missing(&folder.cut_mark_path(file)).map_err(save_error)?;
             }
             let mut options = OpenOptions::new();
             options.read(true).write(write && !append).append(append).create(write);

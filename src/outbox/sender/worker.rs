@@ -10,7 +10,6 @@ use super::super::spool::SpoolParcel;
 use super::super::thread_backoff::{BackoffKey, ThreadBackoff};
 use super::{SendContext, SendJob, SenderCommand, SenderShared, StuckJob};
 use crate::index::Index;
-use crate::model::Timestamp;
 use crate::store::{DeliveryQueue, Durability, Facets, MessageAppender, StoreError};
 
 /// The time that a message that could not be appended or delivered waits before the next attempt.
@@ -47,16 +46,16 @@ pub(super) struct SendWorker {
 impl SendWorker {
     /// Waits for commands, or until something is due. Returns the commands, and true if the thread ends after them.
     fn wait_for_commands(&self, due: Option<Instant>) -> (Vec<SenderCommand>, bool) {
-        let mut under = self.shared.state.lock();
-        let ordered = &self.shared.work_ready;
+        let mut state = self.shared.state.lock();
+        let work_ready = &self.shared.work_ready;
         loop {
             let is_due = due.is_some_and(|due| due <= Instant::now());
-            if !under.commands.is_empty() || under.stopped || is_due {
-                return (std::mem::take(&mut under.commands), under.stopped);
+            if !state.commands.is_empty() || state.stopped || is_due {
+                return (std::mem::take(&mut state.commands), state.stopped);
             }
             match due {
-                Some(next) => drop(ordered.wait_until(&mut under, next)),
-                None => ordered.wait(&mut under),
+                Some(next) => drop(work_ready.wait_until(&mut state, next)),
+                None => work_ready.wait(&mut state),
             }
         }
     }
@@ -92,9 +91,9 @@ impl SendWorker {
             });
             // Files that stores derive from messages are behind now.
             deliver.extend(sent.unwrap_or_default());
-            let mut under = self.shared.state.lock();
-            under.done += fresh as u64;
-            drop(under);
+            let mut state = self.shared.state.lock();
+            state.done += fresh as u64;
+            drop(state);
             self.shared.progress.notify_all();
             if stop || behind.due.is_some_and(|due| due <= Instant::now()) {
                 let behind = std::mem::take(&mut behind);
@@ -212,9 +211,9 @@ impl SendWorker {
         }
         for n in behind.appended {
             self.context.end_entry(n, true);
-            let mut under = self.shared.state.lock();
-            under.stuck.remove(&n);
-            under.handed.remove(&n);
+            let mut state = self.shared.state.lock();
+            state.stuck.remove(&n);
+            state.handed.remove(&n);
         }
         self.context.trim_spool();
     }
@@ -265,11 +264,9 @@ impl SendWorker {
         let to = job.parcels.first().map(|p| p.message.to.clone()).unwrap_or_default();
         let said = (to, why.text.clone());
         let ids = job.parcels.iter().map(|p| p.message.id.clone()).collect();
-        let mut under = self.shared.state.lock();
-        let before = under.stuck.remove(&job.number);
-        let since = before.as_ref().map_or_else(Timestamp::now, |before| before.since);
-        under.stuck.insert(job.number, StuckJob { summary: said.clone(), since, ids });
-        drop(under);
+        let mut state = self.shared.state.lock();
+        let before = state.stuck.insert(job.number, StuckJob { summary: said.clone(), ids });
+        drop(state);
         if before.is_none_or(|before| before.summary != said) {
             let (to, reason) =
                 (crate::model::sanitize_line(&said.0), crate::model::sanitize_line(&said.1));

@@ -79,8 +79,8 @@ impl IdLedger {
     /// Reads the lines of [`IdLedger::take_unsaved_lines`]. Other lines are skipped.
     pub fn from_lines(text: &[u8]) -> Self {
         let mut ledger = Self::default();
-        for (name, who, held) in text.split(|b| *b == b'\n').filter_map(parse_line) {
-            ledger.insert_entry(name, who, held, true);
+        for (name, identity, assignment) in text.split(|b| *b == b'\n').filter_map(parse_line) {
+            ledger.insert_entry(name, identity, assignment, true);
         }
         ledger
     }
@@ -88,32 +88,39 @@ impl IdLedger {
     /// Returns the ruling for this file; `None` if the ledger has nothing for its writer and id.
     pub fn find_ruling(&self, kept: &LetterFacts) -> Option<IdRuling> {
         let (_, plain) = self.counts.get(&kept.name_hash)?;
-        let held = self
+        let assignment = self
             .find_entry(&kept.name_hash, &LetterIdentity::from_facts(kept))
             .map_or(IdAssignment::Unassigned, |entry| entry.assignment);
-        let taken = held != IdAssignment::Plain && *plain > 0;
-        Some(IdRuling { assignment: held, is_id_taken: taken })
+        let taken = assignment != IdAssignment::Plain && *plain > 0;
+        Some(IdRuling { assignment, is_id_taken: taken })
     }
 
     /// Assigns an id to the message of this file. Returns true if that is new.
-    pub fn assign_id(&mut self, kept: &LetterFacts, held: IdAssignment) -> bool {
-        held != IdAssignment::Unassigned
-            && self.insert_entry(kept.name_hash, LetterIdentity::from_facts(kept), held, false)
+    pub fn assign_id(&mut self, kept: &LetterFacts, assignment: IdAssignment) -> bool {
+        assignment != IdAssignment::Unassigned
+            && self.insert_entry(
+                kept.name_hash,
+                LetterIdentity::from_facts(kept),
+                assignment,
+                false,
+            )
     }
 
     /// Removes the assignments of this file that are not saved yet.
     pub fn revoke_unsaved(&mut self, kept: &LetterFacts) {
-        let who = LetterIdentity::from_facts(kept);
-        self.remove_entries((kept.name_hash, who.text), |e| !e.saved && e.identity == who);
+        let identity = LetterIdentity::from_facts(kept);
+        self.remove_entries((kept.name_hash, identity.text), |e| {
+            !e.saved && e.identity == identity
+        });
     }
 
     /// Returns the entry of this very text, else one that it may be a copy of.
-    fn find_entry(&self, name: &LetterHash, who: &LetterIdentity) -> Option<&LedgerEntry> {
-        let linked = who.link.and_then(|link| self.linked_texts.get(&(*name, link)));
-        let texts = linked.into_iter().flatten().chain([&who.text]);
+    fn find_entry(&self, name: &LetterHash, identity: &LetterIdentity) -> Option<&LedgerEntry> {
+        let linked = identity.link.and_then(|link| self.linked_texts.get(&(*name, link)));
+        let texts = linked.into_iter().flatten().chain([&identity.text]);
         let entries = texts.filter_map(|text| self.entries.get(&(*name, *text))).flatten();
-        let same = entries.filter(|e| e.identity.is_same_message(who));
-        same.min_by_key(|e| (e.identity != *who, e.assignment != IdAssignment::Plain, e.order))
+        let same = entries.filter(|e| e.identity.is_same_message(identity));
+        same.min_by_key(|e| (e.identity != *identity, e.assignment != IdAssignment::Plain, e.order))
     }
 
     /// Removes the entries of a text for which `is_it` returns true.
@@ -144,15 +151,15 @@ impl IdLedger {
     fn insert_entry(
         &mut self,
         name: LetterHash,
-        mut who: LetterIdentity,
-        held: IdAssignment,
+        mut identity: LetterIdentity,
+        assignment: IdAssignment,
         saved: bool,
     ) -> bool {
-        if let Some(known) = self.find_entry(&name, &who).cloned() {
+        if let Some(known) = self.find_entry(&name, &identity).cloned() {
             // A copy without a signature does not remove the key of the signer.
-            who.key = who.key.or(known.identity.key);
-            who.link = who.link.or(known.identity.link);
-            if known.identity == who && known.assignment == held {
+            identity.key = identity.key.or(known.identity.key);
+            identity.link = identity.link.or(known.identity.link);
+            if known.identity == identity && known.assignment == assignment {
                 return false;
             }
             self.remove_entries((name, known.identity.text), |e| {
@@ -160,18 +167,18 @@ impl IdLedger {
                     == (&known.identity, known.assignment, known.saved)
             });
         }
-        let (order, text) = (self.next_order, who.text);
+        let (order, text) = (self.next_order, identity.text);
         self.next_order += 1;
         if !saved {
             self.unsaved.insert((name, order, text));
         }
-        if let Some(link) = who.link {
+        if let Some(link) = identity.link {
             self.linked_texts.entry((name, link)).or_default().push(text);
         }
         let (all, plain) = self.counts.entry(name).or_default();
         *all += 1;
-        *plain += usize::from(held == IdAssignment::Plain);
-        let entry = LedgerEntry { order, identity: who, assignment: held, saved };
+        *plain += usize::from(assignment == IdAssignment::Plain);
+        let entry = LedgerEntry { order, identity, assignment, saved };
         self.entries.entry((name, text)).or_default().push(entry);
         true
     }
@@ -192,14 +199,14 @@ impl IdLedger {
 
 fn render_line(name: &LetterHash, entry: &LedgerEntry) -> String {
     let encode = |bytes: Option<&[u8]>| bytes.map(|b| BASE64.encode(b)).unwrap_or_default();
-    let who = &entry.identity;
+    let identity = &entry.identity;
     let (word, hash) = match &entry.assignment {
         IdAssignment::Hashed(hash) => ("twin", Some(&hash[..])),
         IdAssignment::Plain | IdAssignment::Unassigned => ("plain", None),
     };
-    let key = who.key.as_ref().map(|k| &k[..]);
-    let link = who.link.as_ref().map(|l| &l[..]);
-    let fields = [Some(&name[..]), Some(&who.text[..]), key, link, hash].map(encode);
+    let key = identity.key.as_ref().map(|k| &k[..]);
+    let link = identity.link.as_ref().map(|l| &l[..]);
+    let fields = [Some(&name[..]), Some(&identity.text[..]), key, link, hash].map(encode);
     format!("{word} {} .\n", fields.join(" "))
 }
 
@@ -207,7 +214,7 @@ fn parse_line(line: &[u8]) -> Option<(LetterHash, LetterIdentity, IdAssignment)>
     let fields: Vec<&str> = std::str::from_utf8(line).ok()?.split(' ').collect();
     // The dot proves that the line is complete.
     let [word, name, text, key, link, hash, "."] = fields.as_slice() else { return None };
-    let held = match *word {
+    let assignment = match *word {
         "plain" if hash.is_empty() => IdAssignment::Plain,
         "twin" => IdAssignment::Hashed(decode_base64(hash)?),
         _ => return None,
@@ -218,7 +225,11 @@ fn parse_line(line: &[u8]) -> Option<(LetterHash, LetterIdentity, IdAssignment)>
         key => Some(decode_base64::<16>(key).or_else(|| Some(hash_key(&decode_base64(key)?)))?),
     };
     let link = if link.is_empty() { None } else { Some(decode_base64(link)?) };
-    Some((decode_base64(name)?, LetterIdentity { text: decode_base64(text)?, key, link }, held))
+    Some((
+        decode_base64(name)?,
+        LetterIdentity { text: decode_base64(text)?, key, link },
+        assignment,
+    ))
 }
 
 fn decode_base64<const N: usize>(text: &str) -> Option<[u8; N]> {

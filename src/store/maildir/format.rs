@@ -336,17 +336,15 @@ impl FileFormat for MaildirFormat {
         pass.queue_files(facts.find_copies(pass.table));
     }
 
-    /// Holds the messages of files that are gone, and lets go of those that were held long enough. The change of a
-    /// folder is no earlier than that of its file, so a process that did not see the loss holds nothing longer.
+    /// Holds the messages of files that are gone, and lets go of those that were held long enough. A process that did
+    /// not see a file go cannot know when it went, and holds nothing.
     fn finish_pass(&self, (): &(), done: &mut PassSummary<'_, Self>) -> Vec<u32> {
         let now = Timestamp::now().millis();
-        let base = &done.files.properties.dir;
         let mut table = done.files.table.write();
-        let lost = |n: &&u32| is_lost(&table, **n);
+        let lost = |n: &&u32| !done.is_first && is_lost(&table, **n);
         let lost: Vec<u32> = done.touched.iter().filter(lost).copied().collect();
         for n in &lost {
-            let changed = changed_time(&base.join(table.folder(*n)), now);
-            table.update_row(*n, |_, facts| facts.gone_at = changed);
+            table.update_row(*n, |_, facts| facts.gone_at = now);
         }
         let gone = table.iter_all().filter(|(_, _, facts)| facts.gone_at != 0);
         let (held, over): (Vec<u32>, Vec<u32>) = gone
@@ -356,7 +354,7 @@ impl FileFormat for MaildirFormat {
             // Another scan must follow by itself.
             done.files.health.read_fault.set();
         }
-        if lost.iter().any(|n| held.binary_search(n).is_ok()) {
+        if !lost.is_empty() {
             // A pass that keeps what was reported lets nothing go.
             done.reports.keep_reported();
             return Vec::new();
@@ -376,11 +374,4 @@ fn is_lost(table: &FileTable<MaildirFacts>, n: u32) -> bool {
         |row: &FileRow| row.has_flag(FileFlags::GONE) && row.has_flag(FileFlags::MESSAGE);
     let facts = table.facts(n).filter(|_| table.row(n).is_some_and(was_shown));
     facts.is_some_and(|facts| facts.find_copies(table).is_empty())
-}
-
-/// Returns the time of the last change of a folder, or of the nearest one above it that is there, but none after now.
-fn changed_time(folder: &Path, now: i64) -> i64 {
-    let modified = |path: &Path| path.metadata().and_then(|meta| meta.modified()).ok();
-    let changed = folder.ancestors().find_map(modified).map(Timestamp::from);
-    changed.map_or(now, |time| time.millis().clamp(1, now.max(1)))
 }

@@ -41,7 +41,7 @@ pub trait SessionDialect: Debug + Send + Sync + Sized + 'static {
     /// True if thoughts, calls and results have ids, too.
     const PIECES_HAVE_IDS: bool;
     /// True if the first line of a log describes the session.
-    const FIRST_LINE_TELLS: bool;
+    const FIRST_LINE_DESCRIBES_SESSION: bool;
 
     /// True if lines without text state facts of the messages around them.
     const HAS_CONTEXT: bool = false;

@@ -42,7 +42,7 @@ impl<'a, D: SessionDialect> SessionFold<'_, 'a, D> {
         if is_first {
             self.shared.note_log(self.n, self.key, None);
         }
-        if D::FIRST_LINE_TELLS && is_first != is_head {
+        if D::FIRST_LINE_DESCRIBES_SESSION && is_first != is_head {
             if is_head {
                 // A fork repeats the first line of its origin.
                 read.repeats_origin = true;

@@ -46,7 +46,7 @@ fn only_bytes_acknowledge_and_once_is_enough() {
     let node = b.tree.resolve_path(&format!("inbox/{STEM}.ack")).unwrap();
     b.tree.writer().set_len(&node, Some(&file), 0).unwrap();
     b.tree.writer().set_len(&node, None, 0).unwrap();
-    assert!(node.has(NodeProperty::Editable) && b.tree.read(&file, 0, 9).is_err());
+    assert!(node.has(NodeProperty::Editable) && b.tree.read(&file, 0, 9, 0).is_err());
     assert!(b.tree.open(&node, &OpenRequest::default()).is_err(), "it cannot be read");
     b.tree.writer().write_file(&file, 0, b"ok").unwrap();
     b.tree.writer().write_file(&file, 2, b"\n").unwrap();

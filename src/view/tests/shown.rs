@@ -93,7 +93,7 @@ fn a_file_on_disk_is_read_as_it_is() {
     let node = b.tree.resolve_path(&path).unwrap();
     let file = b.tree.open(&node, &OpenRequest::default()).unwrap();
     assert!(matches!(file, OpenFile::Raw(_)), "a large file is not held in memory");
-    assert_eq!(b.tree.read(&file, 999_995, 100).unwrap(), b"56789");
+    assert_eq!(b.tree.read(&file, 999_995, 100, 0).unwrap(), b"56789");
     assert_eq!(b.cat(&path).len(), 1_000_000);
 }
 
@@ -396,11 +396,11 @@ fn a_message_with_files_is_a_mail_of_several_parts_in_the_maildir() {
             let from = text.len() / 2 - 500;
             let mut read = Vec::new();
             while read.len() < 1000 {
-                read.extend(b.tree.read(&file, (from + read.len()) as u64, step).unwrap());
+                read.extend(b.tree.read(&file, (from + read.len()) as u64, step, 0).unwrap());
             }
             assert_eq!(&read[..1000], &text.as_bytes()[from..from + 1000], "{step}");
         }
-        assert!(b.tree.read(&file, text.len() as u64, 10).unwrap().is_empty());
+        assert!(b.tree.read(&file, text.len() as u64, 10, 0).unwrap().is_empty());
         let plain = b.cat(&format!(".maildir/new/{}", names[1]));
         assert!(!plain.contains("multipart") && plain.starts_with("From: "));
     }
@@ -479,11 +479,11 @@ fn a_message_is_rendered_again_only_for_who_reads_it() {
     let open = || b.tree.open(&node, &OpenRequest::default()).unwrap();
     let (unread, file) = (open(), open());
     assert!(!b.tree.texts.is_cached(ix));
-    assert_eq!(b.tree.read(&file, 0, 4096).unwrap(), text.as_bytes());
+    assert_eq!(b.tree.read(&file, 0, 4096, 0).unwrap(), text.as_bytes());
     assert!(b.tree.texts.is_cached(ix));
     // The open file keeps the text that was read first.
     b.stores[0].folder.lock().change(0, |l| l.message.body = "changed".into());
     b.tree.texts.forget(ix);
-    assert_eq!(b.tree.read(&file, 5, 4096).unwrap(), &text.as_bytes()[5..]);
-    assert_ne!(b.tree.read(&unread, 0, 4096).unwrap(), text.as_bytes());
+    assert_eq!(b.tree.read(&file, 5, 4096, 0).unwrap(), &text.as_bytes()[5..]);
+    assert_ne!(b.tree.read(&unread, 0, 4096, 0).unwrap(), text.as_bytes());
 }

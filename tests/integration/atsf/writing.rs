@@ -235,6 +235,22 @@ fn s288_what_waits_for_a_locked_thread_is_in_sent() {
     drop(bed);
 }
 
+/// S1401: a message waits since it was accepted, also after a remount.
+#[test]
+fn s1401_a_message_waits_since_it_was_accepted() {
+    let (bed, project, m) = with(|p| thread(p, ONE, "locked", &two()));
+    let mut lock = lock_thread(&project, ONE);
+    m.ok(&format!("echo waits > threads/{ONE}/a"));
+    let since = |m: &crate::common::Mount| m.ok("cut -d' ' -f1-5 sent/*/*.warning");
+    let before = since(&m);
+    m.kill9();
+    let m = bed.mount("bar");
+    soon("it waits again", || m.sh("cat sent/*/*.warning").ok());
+    assert_eq!(since(&m), before);
+    drop(lock.stdin.take());
+    lock.wait().expect("flock ends");
+}
+
 /// S1191, S1154: a retry of a message that waits for a locked thread is no second message, also after a remount.
 /// Another text under its key is refused.
 #[test]

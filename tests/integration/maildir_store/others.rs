@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use super::{Place, mail, texts, with};
 use crate::common::samp::today;
@@ -91,7 +91,7 @@ fn s1321_a_mail_with_the_id_of_another() {
     soon("it comes", || thread(3) == "Thread: m1@example.org\n");
 }
 
-/// S1320: without a mount, a mail that was deleted long ago is gone, whatever an earlier process saved.
+/// S1320: without a mount, a mail that was deleted is gone, whatever an earlier process saved, and whatever came since.
 #[test]
 fn s1320_a_loss_without_a_mount() {
     let (bed, place, m) = with("", |place| {
@@ -101,10 +101,27 @@ fn s1320_a_loss_without_a_mount() {
     assert_eq!(m.ls("archive/2026-04-24").len(), 2);
     drop(m);
     fs::remove_file(place.at("anna/cur/1.h:2,")).unwrap();
-    let folder = File::open(place.at("anna/cur")).unwrap();
-    folder.set_modified(SystemTime::now() - Duration::from_secs(11)).unwrap();
+    place.deliver("anna/cur/3.h:2,", &mail(3, ""));
     let out = bed.msgfs_out(&["--me", "anna", "ls", "archive/2026-04-24"]);
     assert!(out.stdout.contains("174202") && !out.stdout.contains("174201"), "{out:?}");
+}
+
+/// S1400: a mail that is held, and so has no text, hides no other mail from a command.
+#[test]
+fn s1400_a_held_mail_hides_no_other() {
+    let (bed, place, m) = with("", |place| {
+        place.deliver("anna/new/1.h", &mail(1, ""));
+        place.deliver("anna/new/2.h", &mail(2, ""));
+    });
+    assert_eq!(m.ls("inbox").len(), 2);
+    fs::remove_file(place.at("anna/new/1.h")).unwrap();
+    soon("the loss is seen", || !m.sh("cat inbox/*174201*").ok());
+    drop(m);
+    let run = |args: &[&str]| bed.msgfs_out(&[&["--me", "anna"], args].concat());
+    for args in [&["ls", "inbox"][..], &["status"], &["wait", "--timeout", "0"], &["inbox"]] {
+        let out = run(args);
+        assert!(out.ok() && out.stdout.contains("174202"), "{args:?}: {out:?}");
+    }
 }
 
 /// S1325: copies of a mail without an id are one message, whatever the programs wrote that carried them.

@@ -24,7 +24,7 @@ use crate::store::{atomic_file, fs};
 /// The time for which a text without a signature must stay unchanged, in milliseconds.
 const STABLE: i64 = 10_000;
 /// The time for which attachments are awaited, in milliseconds.
-const LATE: i64 = 10 * 60_000;
+const MAX_WAIT_MS: i64 = 10 * 60_000;
 /// The time for which a filed message is watched for changes on the server, in milliseconds.
 const WATCHED: i64 = 24 * 3_600_000;
 /// The time between two fetches that examine old days too, in milliseconds.
@@ -40,7 +40,7 @@ const MAX_PARTS: u64 = 1 << 30;
 /// The limit on the number of attachments of a message.
 const MAX_FILES: usize = 100;
 /// The limit on the number of messages in one fetch.
-const AT_ONCE: usize = 256;
+const MAX_FETCHED_AT_ONCE: usize = 256;
 
 /// The data that a fetch writes beside a text and its attachments.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -170,7 +170,8 @@ impl<'a> FtpFetch<'a> {
 
     /// Returns true if the fetch should examine no further file.
     fn has_enough(&self) -> bool {
-        self.fetched_count >= AT_ONCE || self.fetched_count > 0 && !self.broken.has_time()
+        self.fetched_count >= MAX_FETCHED_AT_ONCE
+            || self.fetched_count > 0 && !self.broken.has_time()
     }
 
     fn fetch_day(&mut self, day: &str, there: &mut HashSet<String>) -> Result<(), FtpError> {
@@ -298,7 +299,7 @@ impl<'a> FtpFetch<'a> {
         }
         let is_here = |name: &String| saw.look.parts.iter().any(|(there, _)| there == name);
         let is_missing = !wanted.iter().all(is_here);
-        let is_late = !(0..LATE).contains(&(self.now - saw.first));
+        let is_late = !(0..MAX_WAIT_MS).contains(&(self.now - saw.first));
         let must_rest = reading.signed_attachments.is_none() && !saw.look.parts.is_empty();
         if !is_late && (is_missing || must_rest && !is_stable) {
             return Ok(());
@@ -343,7 +344,7 @@ impl<'a> FtpFetch<'a> {
         bytes: &[u8],
         sha: &str,
     ) -> Result<(), FtpError> {
-        if (0..LATE).contains(&(self.now - saw.since)) {
+        if (0..MAX_WAIT_MS).contains(&(self.now - saw.since)) {
             return Ok(());
         }
         let name = hash_name(&[place.day, place.stem, sha]);
@@ -357,7 +358,7 @@ impl<'a> FtpFetch<'a> {
                 "the server has only the beginning of the signed text {}.txt, and no more came \
                  for {} minutes; when the whole text comes, it becomes a message",
                 sanitize_line(&place.folder),
-                LATE / 60_000
+                MAX_WAIT_MS / 60_000
             )),
         };
         self.write_fetched(&brought, bytes)?;

@@ -14,7 +14,7 @@ use crate::store::atomic_file;
 /// The number of bytes that are read of a larger mail.
 const BEGIN: u64 = 64 << 10;
 /// The limit on the number of mails in one fetch.
-const AT_ONCE: usize = 256;
+const MAX_FETCHED_AT_ONCE: usize = 256;
 /// The number of bytes after which a fetch begins no further mail.
 const BYTES_AT_ONCE: u64 = 256 << 20;
 
@@ -166,7 +166,7 @@ impl<'a> MailFetch<'a> {
     /// Returns true if the fetch should begin no further mail.
     fn has_enough(&self) -> bool {
         let is_late = self.number > 0 && !self.broken.has_time();
-        is_late || self.number >= AT_ONCE || self.bytes > BYTES_AT_ONCE
+        is_late || self.number >= MAX_FETCHED_AT_ONCE || self.bytes > BYTES_AT_ONCE
     }
 
     /// Finishes a mail; its last file marks it as complete.

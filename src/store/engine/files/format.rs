@@ -355,6 +355,8 @@ pub struct PassSummary<'a, F: FileFormat> {
     pub files: &'a FileStore<F>,
     /// True if everything was scanned.
     pub is_full: bool,
+    /// True for the first scan of this process.
+    pub is_first: bool,
     /// The files that were read or went away.
     pub touched: &'a BTreeSet<u32>,
     /// The names given by [`PathRole::Group`].

@@ -108,6 +108,7 @@ fn scan_if_possible<F: FileFormat>(
     let work = if full || first { store.walk_store()? } else { store.scan_noted_paths(&noted)? };
     let Some(mut work) = work else { return Ok(false) };
     memory.is_listed = true;
+    work.is_first = first;
     work.changed.extend(store.format.messages_to_reread(&context, &store.table.read()));
     let mut scan = FileScan::new(store, &context, sink);
     work.changed.extend(scan.due_files());
@@ -198,9 +199,10 @@ impl<'s, F: FileFormat> FileScan<'s, F> {
                 self.read_queue();
             }
             let touched = std::mem::take(&mut self.touched);
-            let (files, context, is_full) = (self.files, self.context, work.is_full);
-            let (touched, groups) = (&touched, &work.groups);
-            let mut done = PassSummary { files, is_full, touched, groups, reports: self };
+            let (files, context) = (self.files, self.context);
+            let ScanWork { is_full, is_first, ref groups, .. } = work;
+            let touched = &touched;
+            let mut done = PassSummary { files, is_full, is_first, touched, groups, reports: self };
             let more = files.format.finish_pass(context, &mut done);
             self.queue.extend(more);
             if self.queue.is_empty() {

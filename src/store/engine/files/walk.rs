@@ -36,6 +36,8 @@ pub(super) struct ScanWork {
     pub groups: BTreeSet<String>,
     /// True if everything was listed.
     pub is_full: bool,
+    /// True for the first scan of this process.
+    pub is_first: bool,
 }
 
 /// A cache of open folders of a store.

@@ -48,7 +48,7 @@ impl SessionDialect for ClaudeCode {
         tree: Some(LogTree { is_folder, packed_suffix: ".zst" }),
     };
     const PIECES_HAVE_IDS: bool = true;
-    const FIRST_LINE_TELLS: bool = false;
+    const FIRST_LINE_DESCRIBES_SESSION: bool = false;
 
     fn identify_log(name: &str) -> Option<LogIdentity<'_>> {
         let parts: Vec<&str> = name.split('/').collect();

@@ -54,7 +54,7 @@ impl SessionDialect for CodexCli {
         tree: Some(LogTree { is_folder, packed_suffix: ".zst" }),
     };
     const PIECES_HAVE_IDS: bool = false;
-    const FIRST_LINE_TELLS: bool = true;
+    const FIRST_LINE_DESCRIBES_SESSION: bool = true;
     const HAS_CONTEXT: bool = true;
     const NAMES_FILE: Option<&'static str> = Some(NAMES);
 
