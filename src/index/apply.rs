@@ -400,7 +400,7 @@ impl ScanApplier<'_> {
             // The id proves it, or the store vouches for it.
             RepeatKind::Same | RepeatKind::Restated => false,
             RepeatKind::Claimed => true,
-            RepeatKind::Rewritten => verified != self.signed_text_hash(found),
+            RepeatKind::Rewritten => verified.hash != self.signed_text_hash(found),
         }
     }
 

@@ -216,7 +216,7 @@ impl Spool {
         let state = SpoolState { log, written, next, pending, sent };
         let disk = Mutex::with_level(LockLevel::Spool, 0);
         let failures = AtomicU64::new(0);
-        Self { durability, read_only: read_only, state: Mutex::new(state), synced: disk, failures }
+        Self { durability, read_only, state: Mutex::new(state), synced: disk, failures }
     }
 
     /// Returns the puts without an end, oldest first.

@@ -18,6 +18,13 @@ struct LostSignature {
     text: Option<u64>,
 }
 
+/// The text with which a message was verified.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::index) struct VerifiedText {
+    /// The hash of the text, in logs that may be rewritten.
+    pub hash: Option<u64>,
+}
+
 /// The lost signatures, by the numbers of the digests of the messages.
 #[derive(Debug, Default)]
 pub(in crate::index) struct LostSignatures {
@@ -77,16 +84,16 @@ impl TrustTable {
         self.find_verified_text(messages, ix).is_some()
     }
 
-    /// Returns the hash of the text with which a message was verified, if it was verified now or earlier.
+    /// Returns the text with which a message was verified, if it is verified now or was earlier.
     pub(in crate::index) fn find_verified_text(
         &self,
         messages: &MessageTable,
         ix: MsgIx,
-    ) -> Option<Option<u64>> {
+    ) -> Option<VerifiedText> {
         if messages.entry(ix).is_verified() || self.stripped.contains_key(&ix) {
-            return Some(self.verified_text(ix));
+            return Some(VerifiedText { hash: self.verified_text(ix) });
         }
-        self.find_lost_signature(messages, ix).map(|lost| lost.text)
+        self.find_lost_signature(messages, ix).map(|lost| VerifiedText { hash: lost.text })
     }
 
     /// Records whether a message was verified and has lost its signature, although its text is the same.
@@ -124,7 +131,7 @@ mod tests {
         lost.note(9, signature);
         lost.note(10, LostSignature { text: None, ..signature });
         let lines = lost.take_lines();
-        assert_eq!(lines.iter().filter(|b| **b == b'\n').count(), 2);
+        assert_eq!(lines.split(|b| *b == b'\n').count(), 3);
         let odd = b"[\"n\",\"samp\",\"foo\",[]]\n[\"s\",1]\n\xff\n";
         let mut read = LostSignatures::load(&[&odd[..], &lines].concat());
         assert_eq!(read.noted, lost.noted);

@@ -16,7 +16,7 @@
 //!
 //! 1. Nothing is opened through a symbolic link below the store's folder.
 //! 2. An unfinished file that was changed less than [`GRACE`] ago is examined again until that time is over. Everything
-//!   else is reported at once.
+//!    else is reported at once.
 //! 3. A file that cannot be read now stays what it was, and is tried again. A file that is gone, or is something else
 //!    now, is gone. A store that is away as a whole hides nothing.
 //! 4. A number stands for one message under one path and is never used again.
