@@ -72,6 +72,14 @@ pub(super) fn message_of(node: &Node) -> Option<MsgIx> {
     }
 }
 
+/// Returns the folder, the message and the part of it that a node is, if it is a message or a file beside one.
+pub(super) fn message_file_of(node: &Node) -> Option<(MessageFolder, MsgIx, &MessageFile)> {
+    match node.key() {
+        ViewKey::Messages(MessagesKey::File(folder, ix, file)) => Some((*folder, *ix, file)),
+        _ => None,
+    }
+}
+
 /// Returns the folder of messages that a node is.
 pub(super) fn folder_scope(node: &Node) -> Option<FolderScope> {
     match node.key() {

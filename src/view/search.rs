@@ -19,7 +19,7 @@ use super::hits::{
     format_report, newest_hits, sort_hits,
 };
 use super::listing::Listing;
-use super::messages::{MessagesKey, file_node};
+use super::messages::{file_node, message_file_of};
 use super::names;
 use super::node::{Ino, Node, NodeProperty, PagePolicy};
 use super::pending_hits::{PendingHit, drop_indexed, find_pending, merge_hits};
@@ -255,14 +255,12 @@ impl SearchView {
                 FolderScope::of_message(&tables, place_of(tree, &tables, ix), ix)
             };
             let Some(node) = tree.find_message(scope, file)? else { continue };
-            let ViewKey::Messages(MessagesKey::File(place, found, kind)) = node.key() else {
-                return Ok(Some(node));
-            };
-            if *found == ix {
-                return Ok(Some(match kind {
-                    MessageFile::Parts => SearchKey::Parts(Arc::clone(name), *place, ix).into(),
-                    _ => node,
-                }));
+            match message_file_of(&node) {
+                Some((_, found, _)) if found != ix => {}
+                Some((folder, _, MessageFile::Parts)) => {
+                    return Ok(Some(SearchKey::Parts(Arc::clone(name), folder, ix).into()));
+                }
+                _ => return Ok(Some(node)),
             }
         }
         Ok(None)

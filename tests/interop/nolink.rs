@@ -230,7 +230,7 @@ fn s740_one_identity_by_syncthing() {
     all_are_there(&m, &w, &accepted);
     same_trees(&m, &w, &["sent"]);
     let told = m.cat("status.txt") + &w.cat("status.txt");
-    assert!(told.contains("were appended"), "what happened to the logs is told: {told}");
+    assert!(told.contains("msgfs appended"), "what happened to the logs is told: {told}");
 }
 
 /// S741: the same with `rsync -a --modify-window=-1` of whole files, both ways: each run replaces the log of the other
