@@ -79,6 +79,8 @@ fn s36_other_reader_at_the_same_moment() {
     let recs = three(&bed);
     bed.config("watch = \"poll\"\n");
     let m = bed.mount("bar");
+    // A listed name still opens after the mount has noticed what the other program read.
+    assert_eq!(m.ls("inbox").len(), 3);
     assert_eq!(peer(&bed, &["inbox", "bar", "r12"]).len(), 3);
     read(&m, &recs[0]);
     soon("all are read", || m.ls("inbox").is_empty());

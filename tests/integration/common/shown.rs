@@ -87,10 +87,14 @@ pub(crate) fn message(m: &Mount, id: &str) -> Shown {
     Shown::parse(&m.cat(&file))
 }
 
-/// Returns all texts in `rejected/`.
+/// Returns all texts in `rejected/`, without those that went since the folder was listed.
 #[track_caller]
 pub(crate) fn rejected(m: &Mount) -> Vec<String> {
-    m.ls("rejected").iter().map(|n| m.cat(&format!("rejected/{n}"))).collect()
+    let text = |name: &String| {
+        let out = m.sh(&format!("cat 'rejected/{name}'"));
+        out.ok().then_some(out.stdout)
+    };
+    m.ls("rejected").iter().filter_map(text).collect()
 }
 
 /// Waits until `rejected/` holds exactly one file, and returns its text.
