@@ -150,7 +150,9 @@ fn find_store_problems(context: &CommandContext, specs: &[StoreSpec]) -> Vec<Doc
             Err(e) => problems.push(store_error(&name, &e.to_string())),
         }
     }
-    problems.extend(find_link_problems(context, specs, &stores));
+    problems.extend(find_link_problems(context, &stores));
+    #[cfg(feature = "nats")]
+    problems.extend(find_log_link_problems(context, specs, &stores));
     problems.extend(find_duplicate_stores(context, &stores));
     problems.extend(find_foreign_keys(context, &stores));
     problems.extend(find_unused_maildir(context));
@@ -159,12 +161,8 @@ fn find_store_problems(context: &CommandContext, specs: &[StoreSpec]) -> Vec<Doc
     problems
 }
 
-/// Returns the problems of links, as far as they can be tried without sending.
-fn find_link_problems(
-    context: &CommandContext,
-    specs: &[StoreSpec],
-    stores: &[Arc<dyn Store>],
-) -> Vec<DoctorProblem> {
+/// Returns the problems of links that carry messages, as far as they can be tried without sending.
+fn find_link_problems(context: &CommandContext, stores: &[Arc<dyn Store>]) -> Vec<DoctorProblem> {
     let linked = context.config.linked_stores();
     let mut problems = Vec::new();
     for store in stores {
@@ -178,23 +176,31 @@ fn find_link_problems(
                 }
                 Err(why) => vec![why],
             };
-            let told = |why: String| {
+            let to_problem = |why: String| {
                 let store = sanitize_line(store.name());
                 DoctorProblem::error(format!(
                     "the link {name} of the store {store}: {}",
                     sanitize_text(&why)
                 ))
             };
-            problems.extend(found.into_iter().map(told));
+            problems.extend(found.into_iter().map(to_problem));
         }
     }
-    #[cfg(feature = "nats")]
+    problems
+}
+
+/// Returns the problems of links that carry lines of logs.
+#[cfg(feature = "nats")]
+fn find_log_link_problems(
+    context: &CommandContext,
+    specs: &[StoreSpec],
+    stores: &[Arc<dyn Store>],
+) -> Vec<DoctorProblem> {
+    let mut problems = Vec::new();
+    let names: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
     for spec in context.config.links.iter().filter(|s| !s.off).filter_map(link::LinkConfig::to_nats)
     {
-        let told = |why: String| {
-            DoctorProblem::error(format!("the link {}: {}", spec.name, sanitize_text(&why)))
-        };
-        let names: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
+        let describe = |why: String| format!("the link {}: {}", spec.name, sanitize_text(&why));
         let wrong = if names.contains(&&*spec.store) {
             link::nats::check_link(&spec)
         } else {
@@ -203,10 +209,9 @@ fn find_link_problems(
         if wrong.is_empty() && spec.settings.marks {
             let store = stores.iter().find(|store| store.name() == spec.store);
             let why = store.and_then(|store| link::nats::check_mark_sync(&spec, store.me()));
-            let text = |why: String| format!("the link {}: {}", spec.name, sanitize_text(&why));
-            problems.extend(why.map(|why| DoctorProblem::warning(text(why))));
+            problems.extend(why.map(|why| DoctorProblem::warning(describe(why))));
         }
-        problems.extend(wrong.into_iter().map(told));
+        problems.extend(wrong.into_iter().map(|why| DoctorProblem::error(describe(why))));
     }
     problems
 }
