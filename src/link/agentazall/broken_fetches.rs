@@ -117,15 +117,15 @@ impl BrokenFetches {
     /// fetch broke off there, too: then this fetch has all others.
     pub fn note_break(&mut self, why: &str) -> Option<String> {
         let (id, asked) = self.current.take()?;
-        let before = self.letters.get(&id).map_or(0, |one| one.breaks);
-        let Some(further) = before.checked_sub(1) else {
-            self.letters.insert(id, BrokenFetch { breaks: 1, until: self.now });
+        let is_first = !self.is_noted(&id);
+        let letter = self.letters.entry(id).or_insert(BrokenFetch { breaks: 0, until: self.now });
+        letter.breaks = letter.breaks.saturating_add(1);
+        if is_first {
             return None;
-        };
-        let rest = FIRST_REST.saturating_mul(4i64.saturating_pow(further));
+        }
+        let rest = FIRST_REST.saturating_mul(4i64.saturating_pow(letter.breaks.saturating_sub(2)));
         let took = i64::try_from(asked.elapsed().as_millis()).unwrap_or(LONGEST_REST);
-        let until = Timestamp::now().millis() + rest.max(took).min(LONGEST_REST);
-        self.letters.insert(id, BrokenFetch { breaks: before.saturating_add(1), until });
+        letter.until = Timestamp::now().millis() + rest.max(took).min(LONGEST_REST);
         Some(format!("the connection broke again while a letter was fetched: {why}"))
     }
 
