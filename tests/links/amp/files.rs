@@ -62,8 +62,11 @@ fn pair_with_files() -> (Provider, Home, Home) {
     (provider, alice, bob)
 }
 
-fn asked_for_info(provider: &Provider) -> usize {
-    provider.state().log.iter().filter(|(_, path, _)| path.ends_with("/info")).count()
+/// Returns true if the provider was asked for its limits more than so many times, and the answer is saved.
+fn knows_limits(home: &Home, provider: &Provider, times: usize) -> bool {
+    let asked = provider.state().log.iter().filter(|(_, path, _)| path.ends_with("/info")).count();
+    let folder = format!(".local/state/msgfs/{}/links/amp/{}", home.name, provider.name);
+    asked > times && home.path(&folder).join("info.json").exists()
 }
 
 /// S446: the attachments of a draft or of a composing folder travel where an AMP provider keeps attachments. They are
@@ -74,7 +77,7 @@ fn s446_files_go_along_where_the_provider_keeps_them() {
     let (provider, alice, bob) = pair_with_files();
     let to = address("bob", &provider);
     let mounted = alice.mount();
-    soon("it is known what the provider takes", || asked_for_info(&provider) > 0);
+    soon("it is known what the provider takes", || knows_limits(&alice, &provider, 0));
     let script = format!(
         "mkdir outbox/{to} && printf 'one\\n' > outbox/{to}/plan.txt && printf 'two\\n' > outbox/{to}/b.md \
          && echo 'the plan' > outbox/{to}/body"
@@ -110,7 +113,7 @@ fn s446_files_go_along_where_the_provider_keeps_them() {
 #[test]
 fn s447_killed_and_cut_while_files_go_along() {
     let (provider, alice, bob) = pair_with_files();
-    alice.learns(|| asked_for_info(&provider) > 0);
+    alice.learns(|| knows_limits(&alice, &provider, 0));
     let (to, count) = (address("bob", &provider), 12);
     for n in 0..count {
         let file = alice.path(&format!("cwd/plan-{n}.txt"));
@@ -187,14 +190,14 @@ fn s448_a_provider_without_attachments_refuses_the_draft_at_once() {
         assert_eq!((alice.waiting(), alice.ls("sent").len()), (0, 0), "nothing is promised");
     };
     refused("the provider test.example was not reached so far, so it is not known yet");
-    alice.learns(|| asked_for_info(&provider) > 0);
+    alice.learns(|| knows_limits(&alice, &provider, 0));
     refused("the provider test.example takes no attachments");
     // The link asks the provider again after a while.
     for path in glob(alice.dir.path(), "info.json") {
         fs::remove_file(path).unwrap();
     }
     provider.state().takes = Some(7);
-    alice.learns(|| asked_for_info(&provider) > 1);
+    alice.learns(|| knows_limits(&alice, &provider, 1));
     refused("takes files of at most 7 bytes, and one has 8");
     fs::write(&file, "1234567").unwrap();
     alice.ok(&with_file);
