@@ -342,10 +342,7 @@ impl ScanApplier<'_> {
     ) {
         tables.messages.entry_mut(ix).set_rejected(false);
         // It may have been there before.
-        let changed = self.is_text_changed(tables, ix, found);
-        if found.claim.is_none() {
-            tables.trust.note_lost_signature(&tables.messages, ix);
-        }
+        let changed = self.check_lost_signature(tables, ix, found);
         if !changed {
             tables.trust.note_stripped(&tables.messages, ix, found.claim.is_none());
         }
@@ -389,12 +386,19 @@ impl ScanApplier<'_> {
         }
     }
 
-    /// Returns true if a message was verified, is not signed any more, and has another text now.
-    fn is_text_changed(&self, tables: &IndexTables, ix: MsgIx, found: &FoundMessage<'_>) -> bool {
+    /// Records that a message lost its signature, if it did. Returns true if the message was verified, and has another
+    /// text now.
+    fn check_lost_signature(
+        &self,
+        tables: &mut IndexTables,
+        ix: MsgIx,
+        found: &FoundMessage<'_>,
+    ) -> bool {
         if found.claim.is_some() {
             return false;
         }
         let verified = tables.trust.find_verified_text(&tables.messages, ix);
+        tables.trust.note_lost_signature(&tables.messages, ix);
         let Some(verified) = verified else { return false };
         match found.repeat_kind {
             // The id proves it, or the store vouches for it.
@@ -414,10 +418,7 @@ impl ScanApplier<'_> {
     ) -> bool {
         let entry = tables.messages.entry(ix);
         let (refused, unsigned) = (entry.is_rejected(), entry.is_unsigned());
-        let changed = self.is_text_changed(tables, ix, found);
-        if found.claim.is_none() {
-            tables.trust.note_lost_signature(&tables.messages, ix);
-        }
+        let changed = self.check_lost_signature(tables, ix, found);
         // It may have lost the copy whose place proved that I wrote it.
         let was_proven = found.is_my_name_unproven && judge.unsigned != Unsigned::Accept;
         if found.claim.is_none() && unsigned && !refused && !changed && !was_proven {

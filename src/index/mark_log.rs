@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::marks::MailLabel;
-use crate::model::{MachineId, Mark, MarkOrigin, MessageKey, Timestamp, to_json};
+use crate::model::{MachineId, Mark, MarkOrigin, MessageKey, Timestamp, push_json_line};
 use crate::store::append_log::{AppendLog, AppendSync, split_log};
 use crate::store::{Watermark, fs};
 
@@ -175,8 +175,7 @@ impl MarkFile {
 
     fn push_line(&mut self, value: &impl Serialize) {
         if self.log.is_some() {
-            self.pending.extend(to_json(value));
-            self.pending.push(b'\n');
+            push_json_line(&mut self.pending, value);
         }
     }
 

@@ -23,7 +23,7 @@ mod time;
 pub mod verify;
 
 pub use file_names::FileNames;
-pub use json::to_json;
+pub use json::{push_json_line, to_json};
 pub use mark::{MachineId, Mark, MarkOrigin};
 pub use message::{
     Attachment, Draft, DraftAttachment, DraftError, Message, MessageKey, ORIGIN, QUALIFIER,

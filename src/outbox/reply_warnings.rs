@@ -12,7 +12,7 @@ use super::address::ReplyParent;
 use super::spool::SpoolParcel;
 use crate::index::{IndexTables, MsgIx};
 use crate::model::locks::Mutex;
-use crate::model::{plain_id, sanitize_line};
+use crate::model::{plain_id, push_json_line, sanitize_line};
 use crate::store::Store;
 use crate::store::append_log::{self, AppendLog, AppendSync};
 
@@ -133,9 +133,7 @@ impl ReplyWarnings {
                 continue;
             }
             let (store, id) = key;
-            if serde_json::to_writer(&mut lines, &ReplyWarning { store, id, text }).is_ok() {
-                lines.push(b'\n');
-            }
+            push_json_line(&mut lines, &ReplyWarning { store, id, text });
         }
         if !lines.is_empty()
             && let Err(error) = self.log.lock().append(&lines, AppendSync::Later)

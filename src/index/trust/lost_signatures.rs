@@ -7,7 +7,7 @@ use super::TrustTable;
 use crate::index::column::at;
 use crate::index::messages::{MessageTable, SignatureKind};
 use crate::index::position::MsgIx;
-use crate::model::{PublicKey, to_json};
+use crate::model::{PublicKey, push_json_line};
 
 /// The signature that a message lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +51,7 @@ impl LostSignatures {
 
     fn note(&mut self, number: u64, lost: LostSignature) {
         if self.noted.insert(number, lost) != Some(lost) {
-            self.lines.extend(to_json(&("s", number, lost.text, lost.key.to_base64())));
-            self.lines.push(b'\n');
+            push_json_line(&mut self.lines, &("s", number, lost.text, lost.key.to_base64()));
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::identity::Keyring;
 use crate::index::messages::{IndexEntry, MessageTable, SignatureKind};
 use crate::index::position::MsgIx;
 use crate::index::source::BitSet;
-use crate::model::to_json;
+use crate::model::push_json_line;
 
 /// The key that unsigned messages of a writer should have been signed with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -348,7 +348,7 @@ impl PriorMessages {
     /// Records the prior messages of a writer, unless the writer has a record.
     fn insert(&mut self, store: &str, from: &str, prints: Vec<u64>) {
         if self.get(store, from).is_none() {
-            self.push_line(&("n", store, from, &prints));
+            push_json_line(&mut self.lines, &("n", store, from, &prints));
             let noted = self.noted.entry(store.to_owned()).or_default();
             noted.insert(from.to_owned(), prints.into_iter().collect());
         }
@@ -361,13 +361,8 @@ impl PriorMessages {
             known |= noted.remove(from).is_some();
         }
         if known {
-            self.push_line(&("x", from));
+            push_json_line(&mut self.lines, &("x", from));
         }
-    }
-
-    fn push_line(&mut self, value: &impl Serialize) {
-        self.lines.extend(to_json(value));
-        self.lines.push(b'\n');
     }
 
     /// Takes the lines that must be appended to the file.

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::log::NatsLogTail;
+use crate::model::push_json_line;
 use crate::store::append_log::{AppendLog, AppendSync, read_log, split_log};
 use crate::store::fs::{self, Stamp};
 
@@ -203,17 +204,10 @@ impl NatsState {
         let mut text = Vec::new();
         for (writer, place) in places {
             let (writer, place) = (writer.into(), place.clone());
-            push_line(&mut text, &NatsStateLine::Writer { writer, place });
+            push_json_line(&mut text, &NatsStateLine::Writer { writer, place });
         }
-        push_line(&mut text, &NatsStateLine::Cursor(self.cursor.clone()));
+        push_json_line(&mut text, &NatsStateLine::Cursor(self.cursor.clone()));
         text
-    }
-}
-
-fn push_line(text: &mut Vec<u8>, entry: &NatsStateLine<'_>) {
-    // Strings and numbers always serialize.
-    if serde_json::to_writer(&mut *text, entry).is_ok() {
-        text.push(b'\n');
     }
 }
 
