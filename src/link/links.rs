@@ -93,8 +93,7 @@ impl LinkSet {
             |spec: &&LinkConfig| wanted.stores.iter().any(|store| store.name() == spec.store);
         let without = wanted.specs.iter().filter(|spec| is_log_link(spec) && !has_store(spec));
         for (spec, why) in without.filter_map(|s| Some((s, LogLink::open(wanted, s).err()?))) {
-            warnings.push(describe_left_out(spec, &why));
-            links.stop_log_link(wanted, spec, &format!("it is left out: {why}"));
+            links.leave_out(wanted, spec, &why, warnings);
         }
         for number in 0..wanted.stores.len() {
             links.open_log_links(wanted, number, warnings);
@@ -177,16 +176,25 @@ impl LinkSet {
                 // The configuration means another store of the same name.
                 Ok((of, _)) if of != number => {}
                 Ok((_, logs)) => of_store.push(Arc::new(logs)),
-                Err(why) => {
-                    warnings.push(describe_left_out(spec, &why));
-                    self.stop_log_link(wanted, spec, &format!("it is left out: {why}"));
-                }
+                Err(why) => self.leave_out(wanted, spec, &why, warnings),
             }
         }
         if let Some(remote) = store.facets().remote.filter(|_| !of_store.is_empty()) {
             remote.set_router(Arc::new(LogLinkRoutes(of_store.clone())));
         }
         self.add_links(number, of_store);
+    }
+
+    /// Warns that a link that carries lines cannot be opened, and shows it as stopped.
+    fn leave_out(
+        &self,
+        wanted: &LinkSetOptions<'_>,
+        spec: &LinkConfig,
+        why: &str,
+        warnings: &mut Vec<String>,
+    ) {
+        warnings.push(describe_left_out(spec, why));
+        self.stop_log_link(wanted, spec, &format!("it is left out: {why}"));
     }
 
     /// Shows a link that carries lines as stopped, for this reason.
