@@ -204,7 +204,7 @@ fn find_log_link_problems(
         let wrong = if names.contains(&&*spec.store) {
             link::nats::check_link(&spec)
         } else {
-            vec![format!("it is left out: {}", link::describe_missing_store(&spec.store, &names))]
+            vec![super::link::describe_left_out(&spec.store, &names)]
         };
         if wrong.is_empty() && spec.settings.marks {
             let store = stores.iter().find(|store| store.name() == spec.store);

@@ -165,7 +165,8 @@ fn may_have_link(context: &CommandContext, spec: &StoreSpec, name: &str) -> bool
     found.iter().any(|(found, _)| found == name)
 }
 
-fn describe_left_out(store: &str, stores: &[&str]) -> String {
+/// Returns why a link whose store is missing is left out.
+pub(super) fn describe_left_out(store: &str, stores: &[&str]) -> String {
     format!("it is left out: {}", link::describe_missing_store(store, stores))
 }
 
