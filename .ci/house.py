@@ -13,8 +13,8 @@ from pathlib import Path
 
 # Every command has its `Args`, and every module may have its `Error`.
 MAY_BE_SHARED = {"Args", "Error"}
-# Stand in place of link/logs.rs and search/table.rs where msgfs is built without these.
-STAND_INS = {"link/no_logs.rs", "search/no_table.rs"}
+# Stands in place of search/table.rs where msgfs is built without it.
+STAND_INS = {"search/no_table.rs"}
 # Rooms that know formats, links, coding agents or the command line. The others are the core.
 OUTSIDE_CORE = {"cli", "hook", "link", "mime", "main.rs"}
 # Folders of src/store that are no format.

@@ -6,7 +6,7 @@ use std::path::Path;
 use clap::Subcommand;
 use clap_complete::engine::ArgValueCompleter;
 use msgfs::link::amp::{AmpRegisterRequest, register_agent};
-use msgfs::link::{LinkKind, secret};
+use msgfs::link::{LinkSettings, secret};
 use msgfs::model::{display_path, sanitize_text};
 use msgfs::store::{self, Kind};
 use zeroize::Zeroizing;
@@ -77,8 +77,9 @@ pub(crate) fn run(global: &GlobalOptions, args: &Args) -> Result<(), Failure> {
     let store = store::open(spec).map_err(Failure::refused)?;
     let user_key = args.user_key.as_deref().map(read_user_key).transpose()?;
     let links = &context.config.links;
-    let of_store =
-        |link: &&msgfs::link::LinkConfig| link.kind() == LinkKind::Amp && link.store == spec.name;
+    let of_store = |link: &&msgfs::link::LinkConfig| {
+        matches!(link.settings, LinkSettings::Amp(_)) && link.store == spec.name
+    };
     let link = links.iter().find(of_store);
     let request = AmpRegisterRequest {
         agent: store.dir().to_owned(),

@@ -151,7 +151,6 @@ fn find_store_problems(context: &CommandContext, specs: &[StoreSpec]) -> Vec<Doc
         }
     }
     problems.extend(find_link_problems(context, &stores));
-    #[cfg(feature = "nats")]
     problems.extend(find_log_link_problems(context, specs, &stores));
     problems.extend(find_duplicate_stores(context, &stores));
     problems.extend(find_foreign_keys(context, &stores));
@@ -190,7 +189,6 @@ fn find_link_problems(context: &CommandContext, stores: &[Arc<dyn Store>]) -> Ve
 }
 
 /// Returns the problems of links that carry lines of logs.
-#[cfg(feature = "nats")]
 fn find_log_link_problems(
     context: &CommandContext,
     specs: &[StoreSpec],
@@ -198,17 +196,17 @@ fn find_log_link_problems(
 ) -> Vec<DoctorProblem> {
     let mut problems = Vec::new();
     let names: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
-    for spec in context.config.links.iter().filter(|s| !s.off).filter_map(link::LinkConfig::to_nats)
-    {
+    let links = context.config.links.iter().filter(|link| !link.off);
+    for spec in links.filter(|link| link.kind().carries_logs()) {
         let describe = |why: String| format!("the link {}: {}", spec.name, sanitize_text(&why));
         let wrong = if names.contains(&&*spec.store) {
-            link::nats::check_link(&spec)
+            link::check_log_link(spec)
         } else {
             vec![super::link::describe_left_out(&spec.store, &names)]
         };
-        if wrong.is_empty() && spec.settings.marks {
+        if wrong.is_empty() {
             let store = stores.iter().find(|store| store.name() == spec.store);
-            let why = store.and_then(|store| link::nats::check_mark_sync(&spec, store.me()));
+            let why = store.and_then(|store| link::check_shared_marks(spec, store.me()));
             problems.extend(why.map(|why| DoctorProblem::warning(describe(why))));
         }
         problems.extend(wrong.into_iter().map(|why| DoctorProblem::error(describe(why))));

@@ -134,7 +134,7 @@ fn render_config(me: Option<&str>, found: &[StoreSpec]) -> String {
 pub(crate) struct Args {
     /// Add an example of a link to other machines to the configuration, as a comment
     #[arg(long, value_name = "KIND", value_parser = kinds())]
-    link: Option<LinkKind>,
+    link: Option<&'static LinkKind>,
     /// Also tell coding agents how to use their mail, in a few lines of the instructions that they read
     #[arg(long)]
     integrate: bool,
@@ -154,15 +154,15 @@ struct IntegrateArgs {
 }
 
 /// Returns the parser of a kind of link.
-fn kinds() -> impl TypedValueParser<Value = LinkKind> {
-    let names = LinkKind::ALL.iter().map(|(name, _)| *name);
+fn kinds() -> impl TypedValueParser<Value = &'static LinkKind> {
+    let names = LinkKind::ALL.iter().map(|kind| kind.name);
     PossibleValuesParser::new(names).try_map(|word| {
         LinkKind::from_name(&word).ok_or_else(|| format!("there are no links of kind {word}"))
     })
 }
 
 /// Appends an example to the configuration and keeps the rest.
-fn append_link_example(file: &Path, kind: LinkKind) -> Result<(), Failure> {
+fn append_link_example(file: &Path, kind: &LinkKind) -> Result<(), Failure> {
     let failed = |e: &io::Error| Failure::from_io(format!("cannot write {}", file.display()), e);
     let mut out = OpenOptions::new().append(true).open(file).map_err(|e| failed(&e))?;
     let text = fs::read(file).map_err(|e| failed(&e))?;
@@ -353,10 +353,12 @@ mod tests {
     fn examples_of_links_are_comments_that_are_links() {
         let tmp = tempfile::tempdir().unwrap();
         let file = tmp.path().join("config.toml");
-        for (name, kind) in LinkKind::ALL {
-            assert!(crate::cli::Cli::try_parse_from(["msgfs", "init", "--link", name]).is_ok());
+        for kind in LinkKind::ALL {
+            assert!(
+                crate::cli::Cli::try_parse_from(["msgfs", "init", "--link", kind.name]).is_ok()
+            );
             fs::write(&file, "me = \"x\"").unwrap();
-            append_link_example(&file, *kind).unwrap();
+            append_link_example(&file, kind).unwrap();
             let text = fs::read_to_string(&file).unwrap();
             assert_eq!(parsed(&text), Config { me: Some("x".into()), ..parsed("") }, "{text}");
             let (_, example) = text.split_once("# [[link]]").unwrap();

@@ -174,12 +174,11 @@ pub(super) fn describe_left_out(store: &str, stores: &[&str]) -> String {
 fn list_shared_links(context: &CommandContext) -> Result<Vec<LinkStatusRow>, Failure> {
     let states = context.paths.state.parent().unwrap_or(&context.paths.state);
     let stores: Vec<String> = context.store_folders()?.into_iter().map(|(name, _)| name).collect();
-    let shown = |link: link::NatsConfig| {
+    let shown = |(link, engine): (&link::LinkConfig, String)| {
         let folder = link::shared_links_folder(states).join(&link.name);
-        let engine = link.describe_place();
         let not_opened = || LinkHealth { engine: engine.clone(), ..LinkHealth::default() };
         let mut health = board::read_saved_health(&folder).unwrap_or_else(not_opened);
-        let (name, store) = (link.name, link.store);
+        let (name, store) = (link.name.clone(), link.store.clone());
         // One of the names of this machine carries for all of them.
         let is_carried = config::find_lock_holder(&folder).is_some();
         let is_storeless = !is_carried && !stores.contains(&store);
@@ -194,14 +193,14 @@ fn list_shared_links(context: &CommandContext) -> Result<Vec<LinkStatusRow>, Fai
         let (folder, is_left_out) = (PathBuf::new(), link.off || is_storeless);
         LinkStatusRow { name, store, health, folder, is_carried, is_left_out }
     };
-    let links = context.config.links.iter().filter_map(link::LinkConfig::to_nats);
-    Ok(links.map(shown).collect())
+    let links = context.config.links.iter();
+    Ok(links.filter_map(|link| Some((link, link.describe_place()?))).map(shown).collect())
 }
 
 /// Makes the streams of a link.
 fn create_streams(context: &CommandContext, name: Option<&str>) -> Result<(), Failure> {
-    let links = context.config.links.iter().filter_map(link::LinkConfig::to_nats);
-    let links: Vec<link::NatsConfig> = links.collect();
+    let links = context.config.links.iter().filter(|link| link.kind().carries_logs());
+    let links: Vec<&link::LinkConfig> = links.collect();
     let spec = match (&links[..], name) {
         ([], _) => refuse!(
             "the configuration has no [[link]] of kind \"nats\"; `msgfs init --link nats` makes one"
@@ -221,13 +220,8 @@ fn create_streams(context: &CommandContext, name: Option<&str>) -> Result<(), Fa
             }
         }
     };
-    #[cfg(feature = "nats")]
-    {
-        link::nats::create_streams(spec).map_err(Failure::refused)?;
-        output::print_data(&format!("the streams of {} are there\n", spec.name))
-    }
-    #[cfg(not(feature = "nats"))]
-    refuse!("{}: {}", spec.name, link::LinkKind::Nats.explain_absence().unwrap_or_default());
+    link::prepare_server(spec).map_err(|why| Failure::refused(format!("{}: {why}", spec.name)))?;
+    output::print_data(&format!("the streams of {} are there\n", spec.name))
 }
 
 /// Prints the links. `is_held` is true if a process acts for me now.

@@ -138,8 +138,7 @@ fn open_with_progress(options: &MailboxOptions) -> Result<Mailbox, MailboxOpenEr
 
 /// Returns the version, and the links that are built in.
 fn long_version() -> String {
-    let built_in = links::spec::FEATURES.iter().filter(|(_, is_in)| *is_in);
-    let names: Vec<&str> = built_in.map(|(name, _)| *name).collect();
+    let names = links::LinkKind::list_features();
     let names = if names.is_empty() { "none".to_owned() } else { names.join(" ") };
     format!("{}\nlinks: {names}", env!("CARGO_PKG_VERSION"))
 }

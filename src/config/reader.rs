@@ -13,9 +13,9 @@ use toml::de::{DeString, DeTable, DeValue, ValueDeserializer};
 
 use super::env::Env;
 use super::file::{Config, ConfigProblem, KEYS, line_number_at};
-use super::links::{MAIL_KEYS, NATS_KEYS};
 use super::stores::MAILDIR;
 use super::values::parse_path;
+use crate::link::LinkKind;
 use crate::link::secret::strip_login;
 use crate::model::{find_nearest, quote_words, sanitize_line};
 use crate::store::maildir;
@@ -48,11 +48,6 @@ const PLACES: &[(&str, &str)] = &[
     (KEYS, "belongs above the first line in brackets"),
     ("roles", "is a key of [trust]"),
     ("name kind dir links", "is a key of [[store]]"),
-    (
-        NATS_KEYS,
-        "is a key of links of kind \"nats\"; other links take their settings from the store's own files",
-    ),
-    (MAIL_KEYS, "is a key of links of kind \"mail\""),
     ("folders sent sendmail local", "is a key of stores of kind \"maildir\""),
     ("ca insecure off", "is a key of [[link]]"),
 ];
@@ -260,10 +255,23 @@ fn list_written_keys(key: &str) -> impl Iterator<Item = &str> {
 /// Returns the text about an unknown key: its place, the nearest known key, or all known ones.
 fn describe_unknown_key(word: &str, known: &[&str]) -> String {
     let place = PLACES.iter().find(|(keys, _)| keys.split(' ').any(|key| key == word));
-    let hint = match (place, find_nearest(word, known.iter().copied())) {
-        (Some((_, place)), _) => format!("{word:?} {place}"),
-        (None, Some(near)) => format!("did you mean {near:?}?"),
-        (None, None) => format!("known are {}", quote_words(known.iter().copied())),
+    let place = place.map(|(_, place)| (*place).to_owned());
+    let hint = match place.or_else(|| LinkKind::from_key(word).map(describe_key_of)) {
+        Some(place) => format!("{word:?} {place}"),
+        None => match find_nearest(word, known.iter().copied()) {
+            Some(near) => format!("did you mean {near:?}?"),
+            None => format!("known are {}", quote_words(known.iter().copied())),
+        },
     };
     format!("unknown key {word:?}; {hint}")
+}
+
+/// Returns the place of a key that only links of this kind have.
+fn describe_key_of(kind: &LinkKind) -> String {
+    let others = if kind.carries_logs() {
+        "; other links take their settings from the store's own files"
+    } else {
+        ""
+    };
+    format!("is a key of links of kind {:?}{others}", kind.name)
 }

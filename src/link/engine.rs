@@ -268,3 +268,6 @@ pub struct EngineSettings {
     #[serde(default)]
     pub self_copy: bool,
 }
+
+/// The settings of links, with their names.
+pub type NamedSettings = Vec<(String, EngineSettings)>;

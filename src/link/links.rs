@@ -5,15 +5,14 @@ use std::sync::Arc;
 
 use super::board::HealthBoard;
 use super::carrier::CarrierProgram;
-use super::engine::{EngineSettings, LinkEngine};
+use super::engine::{EngineSettings, LinkEngine, NamedSettings};
+use super::kind::{LinkConfig, LinkKind, open_engine};
 use super::lifecycle::{Link, LinkCallbacks, LinkEvent, RescanCallback};
 use super::logs::{self, LogLink};
 use super::marks::MarkLogProvider;
 use super::message_link::MessageLink;
 use super::read_only::{ReadOnlyLink, ReadOnlyRoutes, StoppedLink};
-use super::spec::{LinkConfig, LinkKind, LinkSettings, MailSettings, shared_links_folder};
 use crate::model::locks::{Mutex, RwLock};
-use crate::model::sanitize_line;
 use crate::store::{self, DeliveryFate, InboundMail, LinkRouter, OutboundMail, Store};
 
 /// The reason for which a link is stopped that the configuration switches off.
@@ -72,7 +71,7 @@ impl std::fmt::Debug for CarryCheck {
 
 /// The links that carry the lines of one store.
 #[derive(Debug)]
-struct LogLinkRoutes(Vec<Arc<LogLink>>);
+struct LogLinkRoutes(Vec<Arc<dyn LogLink>>);
 
 /// The links that carry whole messages of one store.
 #[derive(Debug)]
@@ -92,7 +91,7 @@ impl LinkSet {
         let has_store =
             |spec: &&LinkConfig| wanted.stores.iter().any(|store| store.name() == spec.store);
         let without = wanted.specs.iter().filter(|spec| is_log_link(spec) && !has_store(spec));
-        for (spec, why) in without.filter_map(|s| Some((s, LogLink::open(wanted, s).err()?))) {
+        for (spec, why) in without.filter_map(|s| Some((s, logs::open(wanted, s).err()?))) {
             links.leave_out(wanted, spec, &why, warnings);
         }
         for number in 0..wanted.stores.len() {
@@ -136,7 +135,7 @@ impl LinkSet {
         let open =
             |name: &str, settings| open_message_link(wanted, store, name, settings).map(Arc::new);
         let (open, stopped) = open_each_link(wanted, store.as_ref(), warnings, open);
-        self.add_links(number, open.clone());
+        self.add_links(number, open.iter().map(|link| Arc::clone(link) as Arc<dyn Link>));
         for link in &stopped {
             // The health that an earlier mount saved is out of date.
             link.board().save_now();
@@ -148,10 +147,11 @@ impl LinkSet {
         }
     }
 
-    fn add_links<L: Link + 'static>(&self, number: usize, links: Vec<Arc<L>>) {
-        self.boards.write().extend(links.iter().map(|link| Arc::clone(link.board())));
-        let links = links.into_iter().map(|link| (number, link as Arc<dyn Link>));
-        self.links.write().extend(links);
+    fn add_links(&self, number: usize, links: impl Iterator<Item = Arc<dyn Link>>) {
+        for link in links {
+            self.boards.write().push(Arc::clone(link.board()));
+            self.links.write().push((number, link));
+        }
     }
 
     /// Opens the links that carry the lines of a store.
@@ -169,20 +169,20 @@ impl LinkSet {
             .specs
             .iter()
             .filter(of_this)
-            .filter(|spec| spec.off)
+            .filter(|spec| spec.off && spec.kind().carries_logs())
             .for_each(|spec| self.stop_log_link(wanted, spec, SWITCHED_OFF));
         for spec in log_links_of(wanted.specs, store.name()) {
-            match LogLink::open(wanted, spec) {
+            match logs::open(wanted, spec) {
                 // The configuration means another store of the same name.
                 Ok((of, _)) if of != number => {}
-                Ok((_, logs)) => of_store.push(Arc::new(logs)),
+                Ok((_, logs)) => of_store.push(logs),
                 Err(why) => self.leave_out(wanted, spec, &why, warnings),
             }
         }
         if let Some(remote) = store.facets().remote.filter(|_| !of_store.is_empty()) {
             remote.set_router(Arc::new(LogLinkRoutes(of_store.clone())));
         }
-        self.add_links(number, of_store);
+        self.add_links(number, of_store.into_iter().map(|link| link as Arc<dyn Link>));
     }
 
     /// Warns that a link that carries lines cannot be opened, and shows it as stopped.
@@ -199,11 +199,8 @@ impl LinkSet {
 
     /// Shows a link that carries lines as stopped, for this reason.
     fn stop_log_link(&self, wanted: &LinkSetOptions<'_>, spec: &LinkConfig, why: &str) {
-        let Some(nats) = spec.to_nats() else { return };
-        let folder = shared_links_folder(wanted.state.parent().unwrap_or(wanted.state));
-        let (folder, place) = (folder.join(&nats.name), nats.describe_place());
         // Another name of this user may carry for the link, so the copy stays as it is.
-        let board = HealthBoard::new_stopped(&nats.name, &folder, &place, why);
+        let board = logs::make_stopped_board(wanted, spec, why);
         self.boards.write().push(Arc::new(board));
     }
 
@@ -328,7 +325,7 @@ fn describe_left_out(spec: &LinkConfig, why: &str) -> String {
 
 /// Returns true if a link carries the lines of logs and is not switched off.
 fn is_log_link(spec: &LinkConfig) -> bool {
-    matches!(spec.settings, LinkSettings::Nats(_)) && !spec.off
+    spec.kind().carries_logs() && !spec.off
 }
 
 /// Returns the links that carry the lines of the store of this name.
@@ -345,9 +342,6 @@ impl Drop for LinkSet {
     }
 }
 
-/// The settings of links, with their names.
-type NamedSettings = Vec<(String, EngineSettings)>;
-
 /// Returns the settings of the links of a store that are not switched off, with their names.
 pub fn engine_settings(
     store: &dyn Store,
@@ -358,7 +352,6 @@ pub fn engine_settings(
 }
 
 /// Returns the settings of the links of a store, with their names: of those that are on, and of those that are off.
-#[cfg_attr(not(feature = "http"), allow(unused_variables))] // Then there are none.
 fn find_engine_settings(
     store: &dyn Store,
     specs: &[LinkConfig],
@@ -366,27 +359,22 @@ fn find_engine_settings(
 ) -> (NamedSettings, NamedSettings) {
     let described = store.facets().remote.and_then(store::RemoteMail::description_path);
     let Some(file) = described else { return Default::default() };
-    let is_wanted = by_their_own.iter().any(|name| name == store.name());
-    let mut found: NamedSettings = match store.kind() {
-        #[cfg(any(feature = "http", feature = "ftp", feature = "mail"))]
-        store::Kind::AgentAzall if is_wanted => super::agentazall::find_links(&file, store.me()),
-        #[cfg(feature = "http")]
-        store::Kind::Amp => super::amp::find_links(&file, store.me()),
-        _ => Vec::new(),
-    };
-    let said = |kind: &str| {
+    let has_consent = by_their_own.iter().any(|name| name == store.name());
+    let (mut on, mut off) = (NamedSettings::new(), NamedSettings::new());
+    let kinds = LinkKind::ALL.iter().filter(|kind| kind.store_kind == store.kind());
+    for kind in kinds.filter(|kind| has_consent || !kind.needs_consent) {
         let mut specs = specs.iter().filter(|spec| spec.store == store.name());
-        specs.find(|spec| spec.kind().as_str() == kind)
-    };
-    for (_, settings) in &mut found {
-        let spec = said(&settings.kind);
-        settings.insecure |= spec.is_some_and(|spec| spec.insecure);
-        settings.self_copy |= spec.is_some_and(|spec| {
-            matches!(spec.settings, LinkSettings::Mail(MailSettings { self_copy: true }))
-        });
-        settings.ca = spec.and_then(|spec| spec.ca.clone()).or(settings.ca.take());
+        let spec = specs.find(|spec| spec.kind() == *kind);
+        let found = kind.find_accounts.map(|find| find(&file, store.me())).unwrap_or_default();
+        for (name, mut settings) in found {
+            if let Some(spec) = spec {
+                spec.add_to(&mut settings);
+            }
+            let links = if spec.is_some_and(|spec| spec.off) { &mut off } else { &mut on };
+            links.push((name, settings));
+        }
     }
-    found.into_iter().partition(|(_, settings)| said(&settings.kind).is_none_or(|spec| !spec.off))
+    (on, off)
 }
 
 /// Opens the links that carry whole messages of a store. Returns them, and as stopped those that are switched off or
@@ -440,29 +428,6 @@ fn open_message_link(
     let carrier = wanted.carrier.clone();
     MessageLink::open(name, &folder, settings, engine, Box::new(file), carrier)
         .map_err(|e| e.to_string())
-}
-
-/// Opens the engine that settings describe.
-///
-/// # Errors
-/// Returns the reason why this msgfs has no such engine.
-pub fn open_engine(settings: &EngineSettings) -> Result<Box<dyn LinkEngine>, String> {
-    let kind = LinkKind::from_name(&settings.kind);
-    match kind {
-        #[cfg(feature = "http")]
-        Some(LinkKind::AgentTalk) => {
-            Ok(Box::new(super::agentazall::relay::RelayEngine::open(settings)))
-        }
-        #[cfg(feature = "http")]
-        Some(LinkKind::Amp) => super::amp::open(settings),
-        #[cfg(feature = "ftp")]
-        Some(LinkKind::Ftp) => Ok(Box::new(super::agentazall::ftp::FtpEngine::open(settings))),
-        #[cfg(feature = "mail")]
-        Some(LinkKind::Mail) => Ok(Box::new(super::agentazall::mail::MailEngine::open(settings)?)),
-        _ => Err(kind.and_then(LinkKind::explain_absence).unwrap_or_else(|| {
-            format!("this msgfs has no links of kind {}", sanitize_line(&settings.kind))
-        })),
-    }
 }
 
 /// Returns the first of several links that reaches an address under my address `mine`.

@@ -26,9 +26,9 @@ use super::carrier::{CarrierProcess, CarrierProgram};
 use super::engine::{EncodeError, EngineSettings, ExchangeOutcome, LinkEngine};
 use super::job::CarrierJob;
 use super::journal::{self, DeliveryStage, EntryChange, Journal, JournalEntry};
+use super::kind;
 use super::lifecycle::{Link, LinkCallbacks, LinkEvent};
 use super::request::LinkRequest;
-use super::spec;
 use crate::model::locks::{Condvar, Mutex};
 use crate::model::{Timestamp, sanitize_line};
 use crate::store::{DeliveryFate, InboundMail, OutboundMail};
@@ -122,7 +122,7 @@ impl MessageLink {
         if matches!(CarrierJob::find_left(folder, &|_| false), Ok(None)) {
             journal.release_tried(now());
         }
-        let place = spec::note_insecure(engine.describe_engine(), settings.insecure);
+        let place = kind::note_insecure(engine.describe_engine(), settings.insecure);
         let board = Arc::new(HealthBoard::new(name, folder, &place));
         let link = Self {
             name: name.to_owned(),

@@ -3,7 +3,7 @@
 //! A store holds mail on this machine; a link carries it. The tree, the index and the agents know only stores: fetched
 //! mail lies in the store like any other, and everything works while the network is gone.
 //!
-//! - [`spec`]: the configuration of a link.
+//! - [`kind`]: the configuration of a link, and the table of the kinds.
 //! - [`board`]: the health of a link, for people.
 //! - [`marks`]: the marks *read* for my other machines.
 //! - [`backoff`]: the pauses after failures.
@@ -14,7 +14,7 @@
 //! - `json_lists`: lists in JSON with broken elements.
 //! - [`connection`]: connections with a protocol of lines.
 //! - [`agentazall`]: the links of AgentAZAll. [`amp`]: those of AMP.
-//! - `links`: all links of a mount. `read_only`: those of a process that only reads. `logs`: links of logs.
+//! - `links`: all links of a mount. `read_only`: those of a process that only reads. `logs`: the trait of links of logs.
 //! - `http`: an HTTP client.
 //! - `lifecycle`: the trait of all links, which start, wake, stop and report their health.
 //! - [`message_link`]: a link that carries whole messages, with its [`journal`], its [`job`]s and its [`mod@engine`].
@@ -41,12 +41,9 @@ pub mod job;
 pub mod journal;
 #[cfg(feature = "http")]
 mod json_lists;
+pub mod kind;
 mod lifecycle;
 mod links;
-#[cfg(feature = "nats")]
-mod logs;
-#[cfg(not(feature = "nats"))]
-#[path = "no_logs.rs"]
 mod logs;
 pub mod marks;
 pub mod message_link;
@@ -56,19 +53,21 @@ pub mod private_hosts;
 mod read_only;
 pub mod request;
 pub mod secret;
-pub mod spec;
 pub mod tls;
 
 pub use self::board::{HealthBoard, LinkHealth, LinkState};
 pub use self::engine::check_engine;
+pub use self::kind::{
+    LinkConfig, LinkKind, LinkSettings, MailSettings, NatsConfig, NatsSettings, NoSettings,
+    open_engine,
+};
 pub use self::lifecycle::RescanCallback;
 pub use self::links::{
     CarryCheck, HealthBoards, LinkSet, LinkSetOptions, SWITCHED_OFF, TakenLogProof, TakenLogs,
-    engine_settings, open_engine,
+    engine_settings,
+};
+pub use self::logs::{
+    check_log_link, check_shared_marks, describe_missing_store, prepare_server, shared_links_folder,
 };
 pub use self::marks::{MarkLogProvider, SharedMarkLog};
 pub use self::request::LinkRequest;
-pub use self::spec::{
-    LinkConfig, LinkKind, LinkSettings, MailSettings, NatsConfig, NatsSettings, NoSettings,
-    describe_missing_store, shared_links_folder,
-};

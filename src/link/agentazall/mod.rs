@@ -25,73 +25,88 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::engine::{EncodeError, EngineSettings};
-use super::spec::LinkKind;
+use super::engine::{EncodeError, EngineSettings, NamedSettings};
 use crate::model::locks::Mutex;
 use crate::store::fs;
 
 /// The limit on the size of a configuration.
 const MAX_CONFIG: u64 = 16 << 20;
 
-/// Returns the links that a configuration names, with their names.
-pub fn find_links(config: &Path, me: &str) -> Vec<(String, EngineSettings)> {
-    let Some(value) = read_config(config) else { return Vec::new() };
-    let transport = value.get("transport").and_then(Value::as_str).unwrap_or("email");
-    let is_in = |words: &[&str]| words.contains(&transport);
-    // A list of relays counts with any transport.
-    let mut all = find_parts(
-        &value,
-        "relays",
-        "agenttalk",
-        true,
-        is_in(&["agenttalk"]),
-        "relay",
-        LinkKind::AgentTalk,
-    );
-    let is_mail = is_in(&["email", "both"]);
-    all.extend(find_parts(
-        &value,
-        "email_accounts",
-        "email",
-        is_mail,
-        is_mail,
-        "email",
-        LinkKind::Mail,
-    ));
-    let is_ftp = is_in(&["ftp", "both"]);
-    all.extend(find_parts(&value, "ftp_servers", "ftp", is_ftp, is_ftp, "ftp", LinkKind::Ftp));
-    let settings = |(name, kind, part): (String, LinkKind, String)| {
-        let ca = value.pointer(&part).and_then(|part| part.get("ca")).and_then(Value::as_str);
-        let ca = ca.map(|ca| config.parent().unwrap_or(Path::new(".")).join(ca));
-        let (file, me) = (config.to_owned(), me.to_owned());
-        let (kind, insecure, self_copy) = (kind.to_string(), false, false);
-        (name, EngineSettings { kind, file, part, me, insecure, ca, self_copy })
-    };
-    all.into_iter().map(settings).collect()
+/// The places in a configuration that describe the accounts of one kind of link.
+pub struct AccountPlaces {
+    /// The kind of link.
+    kind: &'static str,
+    /// The name of its first link.
+    name: &'static str,
+    /// The list of the accounts.
+    list: &'static str,
+    /// The single account of older versions, if there is no list.
+    single: &'static str,
+    /// The transports with which the accounts count.
+    transports: &'static [&'static str],
+    /// True for relays: their list counts with any transport, and their single account need not be there.
+    is_relay: bool,
 }
 
-/// Returns the parts that describe one kind of link: those of the list, or the single one of older versions.
-fn find_parts(
-    config: &Value,
-    list: &str,
-    single: &str,
-    use_list: bool,
-    use_single: bool,
-    name: &str,
-    kind: LinkKind,
-) -> Vec<(String, LinkKind, String)> {
-    let count = config.get(list).and_then(Value::as_array).map_or(0, Vec::len);
-    let numbered = |n: usize| match n {
-        0 => name.to_owned(),
-        n => format!("{name}-{}", n + 1),
-    };
-    if count > 0 {
-        let all = (0..count).filter(|_| use_list);
-        return all.map(|n| (numbered(n), kind, format!("/{list}/{n}"))).collect();
+/// The relays.
+pub const RELAYS: AccountPlaces = AccountPlaces {
+    kind: "agenttalk",
+    name: "relay",
+    list: "relays",
+    single: "agenttalk",
+    transports: &["agenttalk"],
+    is_relay: true,
+};
+
+/// The accounts of e-mail.
+pub const MAIL_ACCOUNTS: AccountPlaces = AccountPlaces {
+    kind: "mail",
+    name: "email",
+    list: "email_accounts",
+    single: "email",
+    transports: &["email", "both"],
+    is_relay: false,
+};
+
+/// The servers of FTP.
+pub const FTP_SERVERS: AccountPlaces = AccountPlaces {
+    kind: "ftp",
+    name: "ftp",
+    list: "ftp_servers",
+    single: "ftp",
+    transports: &["ftp", "both"],
+    is_relay: false,
+};
+
+impl AccountPlaces {
+    /// Returns my links of this kind that a configuration describes, with their names.
+    pub fn find_links(&self, config: &Path, me: &str) -> NamedSettings {
+        let Some(value) = read_config(config) else { return Vec::new() };
+        let settings = |(n, part): (usize, String)| {
+            let ca = value.pointer(&part).and_then(|part| part.get("ca")).and_then(Value::as_str);
+            let ca = ca.map(|ca| config.parent().unwrap_or(Path::new(".")).join(ca));
+            let name = match n {
+                0 => self.name.to_owned(),
+                n => format!("{}-{}", self.name, n + 1),
+            };
+            let (kind, file, me) = (self.kind.to_owned(), config.to_owned(), me.to_owned());
+            (name, EngineSettings { kind, file, part, me, insecure: false, ca, self_copy: false })
+        };
+        self.list_parts(&value).into_iter().enumerate().map(settings).collect()
     }
-    let is_there = kind == LinkKind::AgentTalk || config.get(single).is_some_and(Value::is_object);
-    let only = (use_single && is_there).then(|| (name.to_owned(), kind, format!("/{single}")));
-    only.into_iter().collect()
+
+    /// Returns the parts of a configuration that describe the accounts.
+    fn list_parts(&self, config: &Value) -> Vec<String> {
+        let transport = config.get("transport").and_then(Value::as_str).unwrap_or("email");
+        let counts = self.transports.contains(&transport);
+        let count = config.get(self.list).and_then(Value::as_array).map_or(0, Vec::len);
+        if count > 0 {
+            let all = (0..count).filter(|_| counts || self.is_relay);
+            return all.map(|n| format!("/{}/{n}", self.list)).collect();
+        }
+        let is_there = self.is_relay || config.get(self.single).is_some_and(Value::is_object);
+        (counts && is_there).then(|| format!("/{}", self.single)).into_iter().collect()
+    }
 }
 
 /// Returns true if a part is the first of its kind. Of several the first one sends.
@@ -317,8 +332,12 @@ mod tests {
         let file = dir.path().join("config.json");
         let names = |text: &str| -> Vec<String> {
             std::fs::write(&file, text).unwrap();
-            let all = find_links(&file, "bob@x");
-            all.into_iter().map(|(name, s)| format!("{name} {} {}", s.kind, s.part)).collect()
+            let places = [&RELAYS, &MAIL_ACCOUNTS, &FTP_SERVERS];
+            let all = places.map(|places| places.find_links(&file, "bob@x"));
+            all.into_iter()
+                .flatten()
+                .map(|(name, s)| format!("{name} {} {}", s.kind, s.part))
+                .collect()
         };
         for (text, expected) in [
             ("{}", &[][..]),
@@ -339,7 +358,8 @@ mod tests {
             assert_eq!(names(text), expected, "{text}");
         }
         std::fs::write(&file, r#"{"email": {"ca": "my.pem"}}"#).unwrap();
-        assert_eq!(find_links(&file, "bob@x")[0].1.ca, Some(dir.path().join("my.pem")));
+        let links = MAIL_ACCOUNTS.find_links(&file, "bob@x");
+        assert_eq!(links[0].1.ca, Some(dir.path().join("my.pem")));
         assert!(
             is_first_part("/ftp")
                 && is_first_part("/ftp_servers/0")
@@ -448,10 +468,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("config.json");
         std::fs::write(&file, r#"{"ftp": {"host": "h", "password": "hunter2"}}"#).unwrap();
-        let mut settings = find_links(&file, "x").pop().map(|(_, s)| s);
+        let mut settings = FTP_SERVERS.find_links(&file, "x").pop().map(|(_, s)| s);
         assert!(settings.is_none(), "the transport is e-mail");
         std::fs::write(&file, r#"{"transport": "ftp", "ftp": {"password": "hunter2"}}"#).unwrap();
-        settings = find_links(&file, "x").pop().map(|(_, s)| s);
+        settings = FTP_SERVERS.find_links(&file, "x").pop().map(|(_, s)| s);
         let settings = settings.unwrap();
         assert!(!read_part(&settings).to_string().contains("hunter2"));
         assert!(!serde_json::to_string(&settings).unwrap().contains("hunter2"));

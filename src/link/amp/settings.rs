@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
-use crate::link::engine::EngineSettings;
+use crate::link::engine::{EngineSettings, NamedSettings};
 use crate::link::secret;
 use crate::model::display_path;
 use crate::store::amp::address::LOCAL_PROVIDER;
@@ -69,7 +69,7 @@ struct AmpRegistrationFile {
 }
 
 /// Returns the links that the registrations in a folder describe, with their names.
-pub fn find_links(registrations: &Path, me: &str) -> Vec<(String, EngineSettings)> {
+pub fn find_links(registrations: &Path, me: &str) -> NamedSettings {
     let entries = std::fs::read_dir(registrations).into_iter().flatten().flatten();
     let link = |path: PathBuf| {
         let name = path.file_name()?.to_str()?.strip_suffix(".json")?.to_owned();
@@ -84,8 +84,7 @@ pub fn find_links(registrations: &Path, me: &str) -> Vec<(String, EngineSettings
         };
         (!name.is_empty() && !name.starts_with('.')).then_some((name, settings))
     };
-    let mut found: Vec<(String, EngineSettings)> =
-        entries.filter_map(|entry| link(entry.path())).collect();
+    let mut found: NamedSettings = entries.filter_map(|entry| link(entry.path())).collect();
     found.sort_by(|a, b| a.0.cmp(&b.0));
     found
 }

@@ -5,7 +5,8 @@
 //! restored or shared by other means at the same time.
 //!
 //! - [`subject`]: the writer that a subject stands for. `line`: the lines that may travel.
-//! - `log`: the logs. `state`: the state between two runs. `log_sync`: the state in memory.
+//! - `log_link`: the link as a mount has it. `log`: the logs. `state`: the state between two runs. `log_sync`: the state
+//!   in memory.
 //! - `receive`: from the stream into the logs. `publish`: from the logs into the stream.
 //! - `mark_sync`: the marks *read* on all machines of one identity. `mark_session`: one connection for marks.
 //!   `read_counts`: the counts of each machine. `bucket_value`: their encoding.
@@ -18,6 +19,7 @@ mod failure;
 mod feed;
 mod line;
 mod log;
+mod log_link;
 mod log_sync;
 mod login;
 mod mark_session;
@@ -45,10 +47,11 @@ use tokio::time;
 use self::failure::NatsError;
 use self::feed::{FeedMessage, StreamFeed};
 use self::log_sync::{ConnectionRisk, LogSync};
-pub use self::mark_sync::{MarkOwner, check_mark_sync, start_mark_sync};
+use self::mark_sync::{MarkOwner, check_mark_sync, start_mark_sync};
 use self::server::NatsConnection;
 use self::state::NatsState;
-pub use self::taken_log::NatsTakenLog;
+pub use self::state::longest_line;
+use self::taken_log::NatsTakenLog;
 use super::{HealthBoard, NatsConfig};
 use crate::model::locks::Mutex;
 
@@ -134,31 +137,21 @@ impl Drop for NatsLink {
     }
 }
 
-/// Returns the folder in which a link keeps its state.
-pub fn state_folder(me_state: &Path, name: &str) -> PathBuf {
-    super::shared_links_folder(me_state).join(name)
-}
-
-/// Returns the longest line that the server of a link takes, if it is known.
-pub fn longest_line(me_state: &Path, name: &str) -> Option<u64> {
-    state::longest_line(&state_folder(me_state, name))
-}
-
-/// Starts a thread that carries for the logs in a folder.
+/// Starts a thread that carries for the logs in a folder. `state` is the folder of its own state.
 ///
 /// # Errors
 /// Returns the system's error, if no thread can be started.
 pub fn start(
     spec: &NatsConfig,
     folder: &Path,
-    me_state: &Path,
+    state: &Path,
     board: Arc<HealthBoard>,
 ) -> io::Result<NatsLink> {
     let wake = Arc::new(NatsWakeup::default());
     let life = NatsWorker {
         spec: spec.clone(),
         folder: folder.to_owned(),
-        state: state_folder(me_state, &spec.name),
+        state: state.to_owned(),
         board,
         wake: Arc::clone(&wake),
     };

@@ -14,7 +14,7 @@ use super::bucket_value::MAX_VALUE;
 use super::failure::NatsError;
 use super::login;
 use super::subject::{NatsSpace, do_subjects_meet};
-use crate::link::spec::NatsConfig;
+use crate::link::NatsConfig;
 use crate::model::sanitize_line;
 
 /// The code of an answer when nothing has this name.

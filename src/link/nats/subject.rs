@@ -1,6 +1,6 @@
 //! The mapping between writers and subjects.
 
-use crate::link::spec::is_space_name;
+use crate::link::kind::is_space_name;
 use crate::store::samp::alias::{self, SampLogName};
 
 /// The group of machines that share one stream.

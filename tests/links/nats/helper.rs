@@ -16,8 +16,8 @@ const URL: &str = "MSGFS_LINK_URL";
 fn helper_process() {
     let (Some(root), Ok(url)) = (std::env::var_os(ROOT), std::env::var(URL)) else { return };
     let root = Path::new(&root);
-    let state = root.join("state");
-    let board = Arc::new(HealthBoard::new("nats", &nats::state_folder(&state, "nats"), "nats"));
+    let state = msgfs::link::shared_links_folder(&root.join("state")).join("nats");
+    let board = Arc::new(HealthBoard::new("nats", &state, "nats"));
     let link = nats::start(&spec(&url), &root.join("samp"), &state, board).unwrap();
     loop {
         link.notify_all_changed();

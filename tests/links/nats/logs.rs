@@ -268,7 +268,7 @@ fn what_is_too_long_junk_or_not_the_writers_stays_here() {
     assert_eq!(server.raw().messages(), 5);
     let kept = record("a", 0) + &junk + &records("a", 1..3) + &junk + &records("a", 3..5);
     assert_eq!(a.read("a"), kept);
-    let most = msgfs::link::nats::longest_line(&a.state(), "nats");
+    let most = msgfs::link::nats::longest_line(&a.kept());
     assert_eq!(most, Some(4096 - 1024));
 }
 

@@ -92,7 +92,7 @@ impl Machine {
 
     /// Returns the folder of the link's own state.
     pub(crate) fn kept(&self) -> PathBuf {
-        nats::state_folder(&self.state(), "nats")
+        msgfs::link::shared_links_folder(&self.state()).join("nats")
     }
 
     /// Starts the link. A loop that examines the folder stands for the watch of a mount.
@@ -100,7 +100,7 @@ impl Machine {
         let kept = self.kept();
         fs::create_dir_all(&kept).unwrap();
         let board = Arc::new(HealthBoard::new("nats", &kept, "nats"));
-        let nats = nats::start(&self.spec, &self.folder(), &self.state(), Arc::clone(&board));
+        let nats = nats::start(&self.spec, &self.folder(), &kept, Arc::clone(&board));
         let nats = Arc::new(nats.unwrap());
         let stop = Arc::new(AtomicBool::new(false));
         let (folder, told, until) = (self.folder(), Arc::clone(&nats), Arc::clone(&stop));
