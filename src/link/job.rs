@@ -183,7 +183,7 @@ impl CarrierJob {
 
     /// Returns true if the engine may have been asked.
     pub fn has_asked(&self) -> bool {
-        self.raw_folder().join(ASKED).exists()
+        self.raw_folder().join(ASKED).try_exists().unwrap_or(true)
     }
 
     /// Returns true if the carrier of an older build, which had this job alone, works on it.

@@ -91,8 +91,8 @@ impl Composer<'_> {
         };
         let has_body = self.outbox.folders.stat_file(from, BODY).is_some();
         if has_body && !self.outbox.is_private(to, &DraftTarget::Outbox) {
-            self.check_folder((from, BODY), to, self.outbox.folders.read_body(from))
-                .inspect_err(refused)?;
+            let text = self.outbox.folders.read_body(from);
+            text.and_then(|text| self.check_folder((from, BODY), to, text)).inspect_err(refused)?;
         }
         self.outbox.folders.rename_folder(from, to)?;
         self.outbox.forget_folder_note(from);
@@ -194,7 +194,7 @@ impl Composer<'_> {
     /// The refusal, and then the folder is as it was; I/O errors.
     pub fn rename_folder_file(self, folder: &str, from: &str, to: &str) -> Result<(), OutboxError> {
         if to == BODY && from != BODY && !self.outbox.is_private(folder, &DraftTarget::Outbox) {
-            let text = self.outbox.folders.read_file(folder, from);
+            let text = self.outbox.folders.read_file(folder, from)?;
             let refused = |e: &OutboxError| self.note_folder_refusal(folder, &e.to_string());
             self.check_folder((folder, from), folder, text).inspect_err(refused)?;
         }
@@ -234,7 +234,7 @@ impl Composer<'_> {
         if size > self.outbox.max_message() {
             return Err(OutboxError::TooLarge(self.outbox.max_message()));
         }
-        let text = self.outbox.folders.read_file(folder, file);
+        let text = self.outbox.folders.read_file(folder, file)?;
         let written = WriteTime::from_time(time);
         let mut d = OpenDraft { touched: true, written, ..OpenDraft::new(to, target, text) };
         let is_sent = !self.outbox.is_private(to, &d.target);
@@ -281,7 +281,7 @@ impl Composer<'_> {
 
     /// Accepts a folder whose text is there.
     fn accept_existing_body(self, folder: &str) -> Result<(), OutboxError> {
-        let id = self.start_body(folder, self.outbox.folders.read_body(folder));
+        let id = self.start_body(folder, self.outbox.folders.read_body(folder)?);
         let done = self.outbox.draft(id).and_then(|draft| {
             draft.lock().dirty = true;
             self.flush_body(id, true)
@@ -299,8 +299,11 @@ impl Composer<'_> {
         })
     }
 
-    /// Returns the saved text of a composing folder.
-    pub fn folder_body(self, folder: &str) -> Vec<u8> {
+    /// Returns the saved text of a composing folder, which is empty if there is none.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn folder_body(self, folder: &str) -> Result<Vec<u8>, OutboxError> {
         self.outbox.folders.read_body(folder)
     }
 
@@ -438,9 +441,9 @@ impl Composer<'_> {
     /// Sends a folder that is quiet.
     pub(super) fn send_folder(self, folder: &str) {
         if let Err(e) = self.try_send_folder(folder) {
-            let text = self.outbox.folders.read_body(folder);
-            let mut d =
-                OpenDraft { composed: true, ..OpenDraft::new(folder, DraftTarget::Outbox, text) };
+            // The folder keeps the text; only the note is made here.
+            let none = OpenDraft::new(folder, DraftTarget::Outbox, Vec::new());
+            let mut d = OpenDraft { composed: true, ..none };
             d.record_refusal(e);
             self.outbox.save_draft(&d);
             // The note comes before the folder may be tried again: it must not replace a later reason.
@@ -452,7 +455,7 @@ impl Composer<'_> {
 
     fn try_send_folder(self, folder: &str) -> Result<(), OutboxError> {
         let files = self.outbox.folders.list_attachments((folder, BODY), true)?;
-        let text = self.outbox.folders.read_body(folder);
+        let text = self.outbox.folders.read_body(folder)?;
         let d = OpenDraft {
             files,
             composed: true,

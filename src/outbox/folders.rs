@@ -152,15 +152,18 @@ impl ComposeFolders {
             let number = entry.file_name().to_str().and_then(|n| n.parse::<u64>().ok());
             let Some(number) = number else { continue };
             state.next = state.next.max(number);
-            let sent = std::fs::read_to_string(entry.path().join(SENT_AS)).unwrap_or_default();
-            if sent.lines().any(|id| spooled.contains(id)) {
+            let loaded = read_sent_ids(&entry.path()).and_then(|sent| {
+                if !sent.iter().any(|id| spooled.contains(id.as_str())) {
+                    return load_folder(entry.path()).map(Some);
+                }
                 if !read_only {
                     remove_sent_folder(&entry.path())?;
                 }
-                continue;
-            }
-            match load_folder(entry.path()) {
-                Ok((name, mut folder)) => {
+                Ok(None)
+            });
+            match loaded {
+                Ok(None) => {}
+                Ok(Some((name, mut folder))) => {
                     folder.accepted &= !read_only;
                     state.all.insert(name, folder);
                 }
@@ -331,9 +334,15 @@ impl ComposeFolders {
         Ok(())
     }
 
-    /// Returns the saved text.
-    pub fn read_body(&self, name: &str) -> Vec<u8> {
-        self.read_file(name, BODY)
+    /// Returns the saved text, which is empty if there is none.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn read_body(&self, name: &str) -> Result<Vec<u8>, OutboxError> {
+        match self.read_file(name, BODY) {
+            Err(OutboxError::NotFound) => Ok(Vec::new()),
+            read => read,
+        }
     }
 
     /// Notes that the text is incomplete, because a signal ended its writer.
@@ -509,6 +518,15 @@ fn new_folder(dir: PathBuf) -> ComposeFolder {
     }
 }
 
+/// Returns the ids under which the message of a folder may have been sent.
+fn read_sent_ids(dir: &Path) -> io::Result<Vec<String>> {
+    match std::fs::read_to_string(dir.join(SENT_AS)) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        // Without the ids the message could go a second time.
+        read => Ok(read?.lines().map(str::to_owned).collect()),
+    }
+}
+
 /// Loads a folder that an earlier process left.
 fn load_folder(dir: PathBuf) -> io::Result<(String, ComposeFolder)> {
     let name = String::from_utf8_lossy(&std::fs::read(dir.join("name"))?).into_owned();
@@ -517,12 +535,12 @@ fn load_folder(dir: PathBuf) -> io::Result<(String, ComposeFolder)> {
         let entry = entry?;
         let Ok(file) = entry.file_name().into_string() else { continue };
         let time = fs::Stamp::from(&entry.metadata()?).modified();
-        let cut = folder.cut_mark_path(&file).exists();
+        let cut = folder.cut_mark_path(&file).try_exists()?;
         let cut = cut.then(|| "it was being written when msgfs ended".to_owned());
         folder.files.insert(file, ComposeFile { id: 0, time, writers: 0, cut });
     }
     folder.time = folder.files.values().map(|file| file.time).max().unwrap_or(folder.time);
-    folder.accepted = folder.dir.join("promised").exists();
+    folder.accepted = folder.dir.join("promised").try_exists()?;
     folder.error = std::fs::read_to_string(folder.dir.join("error")).ok();
     Ok((name, folder))
 }

@@ -280,7 +280,7 @@ fn open_composed(
         return Ok(OpenFile::Compose { file, writers });
     }
     outbox.composer().folder_time(folder).ok_or(Error::NotFound)?;
-    let kept = if access.truncate { Vec::new() } else { outbox.composer().folder_body(folder) };
+    let kept = if access.truncate { Vec::new() } else { outbox.composer().folder_body(folder)? };
     let id = outbox.composer().start_body(folder, kept);
     Ok(OpenFile::Draft { id, writers, append, composed: true })
 }

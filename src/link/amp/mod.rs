@@ -256,7 +256,11 @@ impl AmpEngine {
         let Some(message) = upload::decode_unsigned(&bytes) else {
             return ExchangeOutcome::away("the message to send cannot be read");
         };
-        let mut underway = AmpUpload::new(self, &key, message, progress_note_path(wire));
+        let note = progress_note_path(wire);
+        let mut underway = match AmpUpload::new(self, &key, message, note) {
+            Ok(underway) => underway,
+            Err(error) => return error.into(),
+        };
         match underway.prepare_bodies() {
             Ok(forms) => underway.revise_outcome(self.route_message(&forms, &key)),
             Err(outcome) => outcome,

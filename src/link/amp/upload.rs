@@ -4,6 +4,7 @@
 //! A note beside the kept bytes records the progress. Each step is on disk before the next one begins, so an
 //! interrupted try continues from there, and every later try sends the same signed bytes.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -125,16 +126,22 @@ pub(super) struct AmpUpload<'a> {
 
 impl<'a> AmpUpload<'a> {
     /// Continues from the note at `path`.
+    ///
+    /// # Errors
+    /// Fails if the note cannot be read now: it may have the signed bodies that an earlier try sent.
     pub fn new(
         provider: &'a AmpEngine,
         key: &'a settings::AmpApiKey,
         message: AmpUnsignedMessage,
         path: PathBuf,
-    ) -> Self {
-        let bytes = fs::read_small_file(&path, MAX_FILE).unwrap_or_default();
+    ) -> io::Result<Self> {
+        let bytes = match fs::read_small_file(&path, MAX_FILE) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
+            read => read?,
+        };
         let mut note: AmpUploadProgress = serde_json::from_slice(&bytes).unwrap_or_default();
         note.files.resize(message.files.len(), None);
-        Self { provider, key, message, progress: note, note_path: path }
+        Ok(Self { provider, key, message, progress: note, note_path: path })
     }
 
     /// Uploads all files, signs the message and returns the bodies to send.

@@ -194,9 +194,15 @@ impl ComposeFolders {
     }
 
     /// Returns the content of a file.
-    pub fn read_file(&self, name: &str, file: &str) -> Vec<u8> {
+    ///
+    /// # Errors
+    /// [`OutboxError::NotFound`]; I/O errors.
+    pub fn read_file(&self, name: &str, file: &str) -> Result<Vec<u8>, OutboxError> {
         let path = self.read_folder(name, |folder| folder.file_path(file));
-        path.and_then(|path| std::fs::read(path).ok()).unwrap_or_default()
+        std::fs::read(path.ok_or(OutboxError::NotFound)?).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => OutboxError::NotFound,
+            _ => OutboxError::Io { what: "a file of the message cannot be read", error },
+        })
     }
 
     /// Returns the files to attach to the text `text`. Files that are still being written are left out.

@@ -47,6 +47,33 @@ fn a_composing_folder_sends_its_files_also_those_that_come_after_the_text() {
     assert_eq!(std::fs::read_dir(bed.path("state/composing")).unwrap().count(), 0);
 }
 
+/// Without its text, the files would go alone, and the text would be lost.
+#[test]
+fn a_folder_whose_text_cannot_be_read_stays() {
+    let bed = Bed::new();
+    let outbox = bed.open();
+    outbox.composer().create_folder(BOB).unwrap();
+    put_into(&outbox, BOB, "a", b"1");
+    write_body(&outbox, BOB, "see files\n").unwrap();
+    let folder = std::fs::read_dir(bed.path("state/composing")).unwrap().next().unwrap().unwrap();
+    let body = folder.path().join("files/body");
+    let kept = folder.path().join("kept");
+    std::fs::rename(&body, &kept).unwrap();
+    std::fs::create_dir(&body).unwrap();
+    sent_folders(&outbox);
+    assert_eq!(bed.memory.sent().len(), 0);
+    let note = outbox.read_text(&format!("{BOB}.error"), &DraftTarget::Outbox).unwrap();
+    let note = String::from_utf8_lossy(&note);
+    assert!(note.contains("a file of the message cannot be read"), "{note}");
+    assert!(outbox.composer().folder_body(BOB).is_err(), "an editor gets no empty text");
+    std::fs::remove_dir(&body).unwrap();
+    std::fs::rename(&kept, &body).unwrap();
+    outbox.composer().rename_folder_file(BOB, "a", "b").unwrap();
+    sent_folders(&outbox);
+    assert_eq!(last(&bed).files, [b"1".to_vec()]);
+    assert_eq!(outbox.composer().folder_names().len(), 0);
+}
+
 #[test]
 fn a_folder_outlives_the_process_and_is_sent_once() {
     let bed = Bed::new();

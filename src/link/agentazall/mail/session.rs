@@ -81,7 +81,7 @@ impl LinkSession for MailSession<'_> {
         let copy = envelope.copy.as_deref().filter(|_| self.engine.self_copy);
         // The note exists from the moment when the server may have the mail, and with it a copy.
         let note = progress_note_path(wire);
-        if copy.is_some() && note.exists() {
+        if copy.is_some() && note.try_exists().unwrap_or(true) {
             match self.engine.has_self_copy(&message) {
                 Ok(true) => return ExchangeOutcome::Done,
                 Ok(false) => {}
