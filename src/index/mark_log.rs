@@ -266,9 +266,7 @@ fn parse_line(line: &[u8]) -> Option<MarkLine> {
                 let list = list.as_array()?;
                 Some(list.iter().filter_map(|v| v.as_str().map(str::to_owned)).collect())
             };
-            let secs = fields.get(2)?;
-            let whole = secs.as_i64().map(Timestamp::from_secs);
-            let time = whole.or_else(|| secs.as_f64().map(Timestamp::from_secs_f64))?;
+            let time = Timestamp::from_json_secs(fields.get(2)?.as_number()?)?;
             let mark = Watermark { time, ids: ids(fields.get(3)?)? };
             Some(match fields.get(4) {
                 None => MarkLine::Imported(text(1)?, mark),

@@ -221,8 +221,8 @@ impl Index {
     /// Writes the marks to the stores, in their own way. It does nothing if no mark changed. Returns the delay
     /// after which a busy or failing store is to be tried again.
     pub fn sync_marks_to_stores(&self) -> Option<Duration> {
-        let untold = self.has_unwritten_marks.swap(false, Ordering::Relaxed);
-        if !untold || self.settings.read_only {
+        let has_unwritten = self.has_unwritten_marks.swap(false, Ordering::Relaxed);
+        if !has_unwritten || self.settings.read_only {
             return None;
         }
         // The file is synced first, so that no store has a mark that msgfs may lose.

@@ -42,8 +42,15 @@ impl Timestamp {
     }
 
     /// Creates a time from seconds with a fraction, to the millisecond; saturates at the ends of the range.
-    pub fn from_secs_f64(secs: f64) -> Self {
+    fn from_secs_f64(secs: f64) -> Self {
         Self((secs * 1000.0).round() as i64)
+    }
+
+    /// Creates a time from a number of seconds in JSON, whole or with a fraction; `None` if it is out of the range of
+    /// numbers.
+    pub fn from_json_secs(secs: &serde_json::Number) -> Option<Self> {
+        let whole = secs.as_i64().map(Self::from_secs);
+        whole.or_else(|| secs.as_f64().map(Self::from_secs_f64))
     }
 
     /// Creates a time from nanoseconds since the epoch, as file systems report them, rounded down.

@@ -119,7 +119,10 @@ impl SearchState {
 
     fn has(&self, ix: MsgIx, entry: &crate::index::IndexEntry) -> bool {
         self.file.as_ref().is_some_and(|file| file.words.documents.has(ix, entry))
-            || self.in_memory.as_ref().is_some_and(|rest| rest.words.documents.has(ix, entry))
+            || self
+                .in_memory
+                .as_ref()
+                .is_some_and(|unwritten| unwritten.words.documents.has(ix, entry))
     }
 }
 
@@ -258,13 +261,16 @@ impl SearchIndex {
         for ix in changed {
             state.complete_at = None;
             state.file.iter_mut().for_each(|file| file.words.documents.mark_changed(ix));
-            state.in_memory.iter_mut().for_each(|rest| rest.words.documents.mark_changed(ix));
+            state
+                .in_memory
+                .iter_mut()
+                .for_each(|unwritten| unwritten.words.documents.mark_changed(ix));
         }
     }
 
     /// Returns true if missing messages are so few that a search indexes them itself.
     pub(super) fn can_index_now(&self, state: &SearchState, missing: &[MsgIx]) -> bool {
-        let kept = state.in_memory.as_ref().map_or(0, |rest| rest.bytes);
+        let kept = state.in_memory.as_ref().map_or(0, |unwritten| unwritten.bytes);
         let limit = INDEXED_BY_SEARCH_BYTES.min(MEMORY_INDEX_BYTES.saturating_sub(kept));
         // The first index of a process that may write is made by the builder, which writes it.
         let is_first = !state.is_open() && self.may_write && state.fault.is_none();
@@ -284,9 +290,10 @@ impl SearchIndex {
         if state.in_memory.is_none() {
             state.in_memory = Some(MemoryIndex { words: WordCatalog::in_memory()?, bytes: 0 });
         }
-        let Some(rest) = &mut state.in_memory else { return Ok(()) };
-        let unreadable = rest.words.add_messages(&self.index, self.bodies.as_ref(), missing)?;
-        rest.bytes += bytes;
+        let Some(unwritten) = &mut state.in_memory else { return Ok(()) };
+        let unreadable =
+            unwritten.words.add_messages(&self.index, self.bodies.as_ref(), missing)?;
+        unwritten.bytes += bytes;
         state.note_unreadable(unreadable);
         Ok(())
     }
@@ -312,8 +319,8 @@ impl SearchIndex {
                 }
             }
         }
-        if let Some(rest) = &state.in_memory {
-            merge_hits(&mut found, rest.words.find_words(filter)?);
+        if let Some(unwritten) = &state.in_memory {
+            merge_hits(&mut found, unwritten.words.find_words(filter)?);
         }
         Ok(Some(found))
     }

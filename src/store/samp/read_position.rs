@@ -68,8 +68,7 @@ fn parse_position(bytes: &[u8]) -> Option<(Watermark, Number)> {
     let value: Value = serde_json::from_slice(bytes).ok()?;
     let object = value.as_object()?;
     let ts = object.get("ts").map_or(Some(Number::from(0)), |ts| ts.as_number().cloned())?;
-    let whole = ts.as_i64().map(Timestamp::from_secs);
-    let time = whole.or_else(|| ts.as_f64().map(Timestamp::from_secs_f64))?;
+    let time = Timestamp::from_json_secs(&ts)?;
     let ids: HashSet<String> = match object.get("ids") {
         Some(Value::Array(ids)) => {
             ids.iter().filter_map(|v| v.as_str().map(str::to_owned)).collect()
