@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::{NOT_TRIED_AGAIN, StoreError};
 use crate::model::PublicKey;
@@ -16,7 +16,7 @@ pub trait RemoteMail {
     }
 
     /// Sets the links that there are. It is set once, before anything is delivered.
-    fn set_router(&self, ways: Arc<dyn LinkRouter>);
+    fn set_router(&self, router: Arc<dyn LinkRouter>);
 
     /// Returns the names of the links that a message can name to go by.
     fn link_names(&self) -> Vec<String> {
@@ -86,6 +86,40 @@ pub trait LinkRouter: Send + Sync + fmt::Debug {
     /// link with this limit. `None` as long as no limit is known.
     fn length_limit(&self) -> Option<(u64, String)> {
         None
+    }
+}
+
+/// The place in a format for the links to other machines. It is empty until they are set, and stays so if there are none.
+#[derive(Debug, Default)]
+pub struct RouterSlot(OnceLock<Arc<dyn LinkRouter>>);
+
+impl RouterSlot {
+    /// Sets the links. The first ones stay: a mount has one set of links.
+    pub fn set(&self, router: Arc<dyn LinkRouter>) {
+        let _ = self.0.set(router);
+    }
+
+    /// Returns the links, if they are set.
+    pub fn get(&self) -> Option<&dyn LinkRouter> {
+        self.0.get().map(Arc::as_ref)
+    }
+
+    /// Returns the names of the links that carry messages.
+    pub fn link_names(&self) -> Vec<String> {
+        self.get().map(LinkRouter::link_names).unwrap_or_default()
+    }
+
+    /// Returns the link that reaches an address; `None` if there is none.
+    ///
+    /// # Errors
+    /// The reason why none of several can be chosen.
+    pub fn find_link(&self, address: &str) -> Result<Option<String>, String> {
+        self.get().map_or(Ok(None), |router| router.find_link(address))
+    }
+
+    /// Returns the fate of a message for a recipient; `None` if no link took it.
+    pub fn delivery_fate(&self, message: &str, to: &str) -> Option<DeliveryFate> {
+        self.get()?.delivery_fate(message, to)
     }
 }
 

@@ -319,8 +319,8 @@ impl AgentAzall {
             bytes: waiting.bytes.clone(),
             parts: self.list_attachments(place).map_err(io)?,
         };
-        match self.format.ways.get() {
-            Some(ways) => ways.accept_mail(link, &parcel).map(|()| true).map_err(io),
+        match self.format.router.get() {
+            Some(router) => router.accept_mail(link, &parcel).map(|()| true).map_err(io),
             None => Ok(false),
         }
     }

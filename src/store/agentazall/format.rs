@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use jiff::tz::TimeZone;
 use rustix::fs::FileType;
@@ -40,7 +40,7 @@ use crate::store::engine::files::{
 };
 use crate::store::fs::Stamp;
 use crate::store::{
-    Advice, ClaimVerifier, Facets, FoundMessage, LinkRouter, Location, Record, StoreError,
+    Advice, ClaimVerifier, Facets, FoundMessage, Location, Record, RouterSlot, StoreError,
     ViolationReporter,
 };
 
@@ -80,7 +80,7 @@ pub(super) struct AgentAzallFormat {
     /// Texts in `me/` that this process has written.
     pub own_texts: Mutex<BTreeSet<String>>,
     /// The links to other machines, if there are any.
-    pub ways: OnceLock<Arc<dyn LinkRouter>>,
+    pub router: RouterSlot,
 }
 
 /// Time after the last change of a message in which its folder of attachments is watched. The reference copies them
@@ -130,7 +130,7 @@ impl AgentAzallFormat {
             unread_counts: UnreadCounter::default(),
             key_for_later: Mutex::default(),
             own_texts: Mutex::default(),
-            ways: OnceLock::new(),
+            router: RouterSlot::default(),
             state: AgentAzallState::new(state),
         }
     }

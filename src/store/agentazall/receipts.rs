@@ -10,7 +10,8 @@ impl AgentAzall {
     /// Returns the states that can be proven for a letter to this recipient.
     pub(super) fn list_provable_states(&self, to: &str) -> Vec<DeliveryState> {
         use DeliveryState::{Answered, Delivered, Read, Refused, Stored, Told, Waiting};
-        let is_carried = !self.has_mailbox(to) && matches!(self.find_link_to(to), Ok(Some(_)));
+        let is_carried =
+            !self.has_mailbox(to) && matches!(self.format.router.find_link(to), Ok(Some(_)));
         if is_carried {
             return vec![Waiting, Stored, Delivered, Answered, Refused];
         }
@@ -34,7 +35,7 @@ impl AgentAzall {
                 Receipt::of_state(DeliveryState::Delivered, Some(written))
             };
         }
-        let fate = self.format.ways.get().and_then(|ways| ways.delivery_fate(one.id, one.to));
+        let fate = self.format.router.delivery_fate(one.id, one.to);
         match fate {
             Some(fate) => Receipt::of_fate(fate),
             None if place.folder.is_waiting() => {

@@ -15,13 +15,12 @@ impl RemoteMail for AgentAzall {
         Some(self.format.config_file.clone())
     }
 
-    fn set_router(&self, ways: Arc<dyn LinkRouter>) {
-        // The first router stays: a mount has one set of links.
-        let _ = self.format.ways.set(ways);
+    fn set_router(&self, router: Arc<dyn LinkRouter>) {
+        self.format.router.set(router);
     }
 
     fn link_names(&self) -> Vec<String> {
-        self.format.ways.get().map(|ways| ways.link_names()).unwrap_or_default()
+        self.format.router.link_names()
     }
 
     /// Puts the attachments first, then the text, each under its final name or not at all.
@@ -67,22 +66,9 @@ impl RemoteMail for AgentAzall {
 }
 
 impl AgentAzall {
-    /// Returns the link that reaches an address.
-    ///
-    /// # Errors
-    /// The reason why none of several can be chosen.
-    pub(super) fn find_link_to(&self, address: &str) -> Result<Option<String>, String> {
-        self.format.ways.get().map_or(Ok(None), |ways| ways.find_link(address))
-    }
-
-    /// Returns true if a link of this name reaches an address.
-    pub(super) fn has_link_to(&self, link: &str, address: &str) -> bool {
-        self.format.ways.get().is_some_and(|ways| ways.can_reach(link, address))
-    }
-
     /// Returns the sentences about a recipient to whom no link carries a message any more.
     pub(super) fn describe_link_end(&self, id: &str, to: &str) -> Option<String> {
-        self.format.ways.get()?.delivery_fate(id, to)?.describe_end(to)
+        self.format.router.delivery_fate(id, to)?.describe_end(to)
     }
 
     /// Returns the sentences about all such recipients of a message; `None` if there are none.

@@ -60,7 +60,9 @@ impl crate::store::MessageAppender for AgentAzall {
             _ if self.has_mailbox(address) => AddressFit::Exact,
             true if local => AddressFit::Exact,
             true => AddressFit::Plain,
-            false if matches!(self.find_link_to(address), Ok(Some(_))) => AddressFit::Via,
+            false if matches!(self.format.router.find_link(address), Ok(Some(_))) => {
+                AddressFit::Via
+            }
             false => AddressFit::No,
         }
     }
@@ -93,7 +95,7 @@ impl crate::store::MessageAppender for AgentAzall {
         if everybody.is_empty() {
             return Err(StoreError::Invalid("To: names nobody".into()));
         }
-        everybody.iter().try_for_each(|to| Self::check_recipient(to))?;
+        everybody.iter().try_for_each(|to| check_recipient(to))?;
         self.check_header(draft)?;
         // The thread follows from subjects and answers.
         let has_thread = draft.thread.is_some() && draft.in_reply_to.is_none();
@@ -103,7 +105,9 @@ impl crate::store::MessageAppender for AgentAzall {
         }
         let via = draft.via.as_deref().filter(|via| RemoteMail::has_link(self, via));
         if let Some(link) = via {
-            let is_far = |to: &&&str| **to != self.format.me && !self.has_link_to(link, to);
+            let router = self.format.router.get();
+            let reaches = |to: &str| router.is_some_and(|router| router.can_reach(link, to));
+            let is_far = |to: &&&str| **to != self.format.me && !reaches(to);
             if let Some(to) = everybody.iter().find(is_far) {
                 let why = format!("Via: the link {link} does not reach {}", sanitize_line(to));
                 return Err(StoreError::Unreachable(why));
@@ -193,18 +197,19 @@ impl crate::store::MessageAppender for AgentAzall {
     }
 }
 
-impl AgentAzall {
-    fn check_recipient(to: &str) -> Result<(), StoreError> {
-        if names::is_mailbox_name(to) {
-            return Ok(());
-        }
-        Err(StoreError::Invalid(format!(
-            "{:?} is not an AgentAZAll address: it is the name of a mailbox folder (mostly \
-             name@host), without '/', ',', control characters or a '.' at its beginning",
-            sanitize_line(to)
-        )))
+/// Checks that a recipient is an address of the format.
+fn check_recipient(to: &str) -> Result<(), StoreError> {
+    if names::is_mailbox_name(to) {
+        return Ok(());
     }
+    Err(StoreError::Invalid(format!(
+        "{:?} is not an AgentAZAll address: it is the name of a mailbox folder (mostly \
+         name@host), without '/', ',', control characters or a '.' at its beginning",
+        sanitize_line(to)
+    )))
+}
 
+impl AgentAzall {
     /// Returns an id that neither a message of mine nor a file has.
     fn find_free_id(
         &self,

@@ -102,17 +102,17 @@ impl AgentAzall {
 
     /// Returns the state of a recipient who has no mailbox here, or for whom the sender named a link.
     fn find_link_state_of(&self, to: &str, id: &str, via: Option<&str>) -> RecipientState {
-        let Some(ways) = self.format.ways.get() else {
+        let Some(router) = self.format.router.get() else {
             return RecipientState::Waiting(
                 "no mailbox of this name here; a transport must carry it".to_owned(),
             );
         };
         let reached = match via {
-            Some(link) if ways.can_reach(link, to) => Ok(Some(link.to_owned())),
+            Some(link) if router.can_reach(link, to) => Ok(Some(link.to_owned())),
             Some(link) => Err(format!("Via: no link {} reaches it", sanitize_line(link))),
-            None => ways.find_link(to),
+            None => router.find_link(to),
         };
-        match (ways.delivery_fate(id, to), reached) {
+        match (router.delivery_fate(id, to), reached) {
             (Some(DeliveryFate::Taken), _) => RecipientState::Delivered,
             (Some(fate @ (DeliveryFate::Refused(_) | DeliveryFate::Uncertain(_))), _) => {
                 RecipientState::Ended(fate)

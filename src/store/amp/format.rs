@@ -18,8 +18,8 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use lru::LruCache;
 use rustix::fs::FileType;
@@ -47,7 +47,7 @@ use crate::store::engine::files::{
 use crate::store::fs::Stamp;
 use crate::store::text::time::parse_time;
 use crate::store::{
-    Advice, ClaimVerifier, Facets, FoundMessage, LinkRouter, Location, Record, RepeatKind,
+    Advice, ClaimVerifier, Facets, FoundMessage, Location, Record, RepeatKind, RouterSlot,
     StoreError, ViolationReporter,
 };
 
@@ -96,7 +96,7 @@ pub(super) struct AmpFormat {
     /// Hashes of the other ids of new messages. Replies that came earlier may name them.
     new_aliases: Mutex<HashSet<u64>>,
     /// The links to other machines.
-    pub ways: OnceLock<Arc<dyn LinkRouter>>,
+    pub router: RouterSlot,
     /// My messages about which links will report more; `None` until they were looked up.
     pub pending_relays: Mutex<Option<HashMap<u32, AmpPendingRelay>>>,
     /// The [hash](Roster::key_hash) of the keys of the last scan; 0 before the first one.
@@ -131,7 +131,7 @@ impl AmpFormat {
             last_good_bytes: good,
             next_expiry,
             new_aliases: Mutex::default(),
-            ways: OnceLock::new(),
+            router: RouterSlot::default(),
             pending_relays: Mutex::default(),
             known_keys: AtomicU64::new(0),
             digests: DigestCache::default(),

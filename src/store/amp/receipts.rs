@@ -63,7 +63,7 @@ impl AmpStore {
         let id = several.map_or_else(|| stored.id.to_string(), |all| all.message_id_for(one.to));
         let record_id = one.has_others.then(|| id.clone());
         let here = find_local_copy(roster, one.to, stored, facts, &id);
-        let fate = || self.format.ways.get().and_then(|ways| ways.delivery_fate(&id, one.to));
+        let fate = || self.format.router.delivery_fate(&id, one.to);
         // The id that a provider gave it lies in the file when the link has forgotten the message.
         let is_taken = stored.id == id && stored.relayed_id.is_some();
         let taken = || is_taken.then_some(DeliveryFate::Taken);

@@ -49,14 +49,13 @@ impl RemoteMail for AmpStore {
         Some(self.properties.dir.join("registrations"))
     }
 
-    fn set_router(&self, ways: Arc<dyn LinkRouter>) {
-        // The first router stays: a mount has one set of links.
-        let _ = self.format.ways.set(ways);
+    fn set_router(&self, router: Arc<dyn LinkRouter>) {
+        self.format.router.set(router);
         *self.format.pending_relays.lock() = None;
     }
 
     fn link_names(&self) -> Vec<String> {
-        self.format.ways.get().map(|ways| ways.link_names()).unwrap_or_default()
+        self.format.router.link_names()
     }
 
     fn has_link(&self, link: &str) -> bool {
@@ -122,11 +121,11 @@ impl DeliveryQueue for AmpStore {
     /// Writes into my messages the ids that providers assigned, so that replies find them even when the links have
     /// forgotten. Returns true if a file changed.
     fn deliver_waiting(&self) -> Result<bool, StoreError> {
-        let Some(ways) = self.format.ways.get() else { return Ok(false) };
+        let Some(router) = self.format.router.get() else { return Ok(false) };
         let mut done = false;
         let mut failed = None;
         for (n, underway) in self.format.list_pending_relays() {
-            let Some(given) = ways.engine_id(&underway.id, &underway.to) else { continue };
+            let Some(given) = router.engine_id(&underway.id, &underway.to) else { continue };
             match self.write_relayed_id(n, &given) {
                 Ok(noted) => done |= noted,
                 Err(e) => failed = failed.or(Some(e)),
@@ -154,36 +153,35 @@ impl AmpStore {
         to: &str,
         choice: AmpLinkChoice<'_>,
     ) -> Result<Option<(String, String)>, String> {
-        let Some(ways) = self.format.ways.get() else { return Ok(None) };
+        let Some(router) = self.format.router.get() else { return Ok(None) };
         let link = match choice {
-            AmpLinkChoice::From(mine) => ways.find_link_as(mine, to),
-            AmpLinkChoice::Via(link) if ways.can_reach(link, to) => Some(link.to_owned()),
+            AmpLinkChoice::From(mine) => router.find_link_as(mine, to),
+            AmpLinkChoice::Via(link) if router.can_reach(link, to) => Some(link.to_owned()),
             AmpLinkChoice::Via(link) => {
                 return Err(format!("Via: the link {} does not reach it", sanitize_line(link)));
             }
             // If several links are equally good, a reply uses the one of my address in the answered message.
-            AmpLinkChoice::Best(asked) => match ways.find_link(to) {
+            AmpLinkChoice::Best(asked) => match router.find_link(to) {
                 Ok(link) => link,
                 Err(why) => {
-                    let found = asked.iter().find_map(|mine| ways.find_link_as(mine, to));
+                    let found = asked.iter().find_map(|mine| router.find_link_as(mine, to));
                     Some(found.ok_or(why)?)
                 }
             },
         };
-        Ok(link.and_then(|link| Some((link.clone(), ways.own_address(&link)?))))
+        Ok(link.and_then(|link| Some((link.clone(), router.own_address(&link)?))))
     }
 
     /// Checks that a link takes files of these sizes.
     pub(super) fn check_link_limits(&self, link: &str, files: &[u64]) -> Result<(), String> {
-        self.format.ways.get().map_or(Ok(()), |ways| ways.check_file_sizes(link, files))
+        self.format.router.get().map_or(Ok(()), |router| router.check_file_sizes(link, files))
     }
 
     /// Returns true if a link reaches an address.
     pub(super) fn is_reachable(&self, address: &str) -> bool {
         let address = address.trim().to_ascii_lowercase();
-        let reached = self.format.ways.get().map(|ways| ways.find_link(&address));
         // If several do, the sender chooses.
-        reached.is_some_and(|reached| reached != Ok(None))
+        self.format.router.find_link(&address) != Ok(None)
     }
 
     /// Hands a message to a link. The link has it on disk when this returns.
@@ -194,7 +192,7 @@ impl AmpStore {
         message: &PreparedRecord,
         parts: Vec<(String, PathBuf)>,
     ) -> Result<(), StoreError> {
-        let Some(ways) = self.format.ways.get() else {
+        let Some(router) = self.format.router.get() else {
             return Err(StoreError::Busy(format!("the link {link} is not open")));
         };
         let parcel = OutboundMail {
@@ -203,7 +201,7 @@ impl AmpStore {
             bytes: message.bytes.clone().into_bytes(),
             parts,
         };
-        ways.accept_mail(link, &parcel).map_err(|e| StoreError::io(&self.properties.dir, e))
+        router.accept_mail(link, &parcel).map_err(|e| StoreError::io(&self.properties.dir, e))
     }
 
     /// Returns the ids of a message elsewhere: the id under which it was written, if it came from there, and the id by
@@ -239,11 +237,11 @@ impl AmpStore {
         stored: &AmpMessage<'_>,
         facts: &AmpFacts,
     ) -> Option<String> {
-        let ways = self.format.ways.get()?;
+        let router = self.format.router.get()?;
         if AmpMailFolder::from_path(folder) != Some(AmpMailFolder::Sent) {
             return None;
         }
-        let line = |(id, to): &(String, String)| match ways.delivery_fate(id, to)? {
+        let line = |(id, to): &(String, String)| match router.delivery_fate(id, to)? {
             DeliveryFate::Waits(why) => {
                 Some(format!("waits for {to} and is tried again by itself: {why}\n"))
             }
@@ -300,10 +298,10 @@ impl AmpFormat {
             return (false, None);
         }
         let is_named = stored.relayed_id.is_some() || !is_carried;
-        let Some(ways) = self.ways.get() else { return (!is_named || all.len() > 1, None) };
+        let Some(router) = self.router.get() else { return (!is_named || all.len() > 1, None) };
         let (id, to) = (stored.id.to_string(), facts.to.clone());
-        let noted = has_relay_note(ways.as_ref(), &all);
-        let wants_id = !is_named && ways.engine_id(&id, &to).is_some();
+        let noted = has_relay_note(router, &all);
+        let wants_id = !is_named && router.engine_id(&id, &to).is_some();
         let underway = (noted || wants_id).then_some(AmpPendingRelay {
             id,
             to,
@@ -332,13 +330,12 @@ impl AmpFormat {
             all.get_or_insert_default();
             known
         };
-        let (Some(known), Some(ways)) = (known, self.ways.get()) else {
+        let (Some(known), Some(router)) = (known, self.router.get()) else {
             let underway =
                 table.messages().filter(|(_, _, kept)| kept.has_flag(AmpFlag::RelayPending));
             return underway.map(|(n, ..)| n).collect();
         };
-        let is_other =
-            |u: &AmpPendingRelay| u.has_note != has_relay_note(ways.as_ref(), &u.members);
+        let is_other = |u: &AmpPendingRelay| u.has_note != has_relay_note(router, &u.members);
         known.into_iter().filter(|(_, underway)| is_other(underway)).map(|(n, _)| n).collect()
     }
 
@@ -360,9 +357,9 @@ fn list_multicast_members(stored: &AmpMessage<'_>, facts: &AmpFacts) -> Vec<(Str
 }
 
 /// Returns true if a link has a note about one of these messages.
-fn has_relay_note(ways: &dyn LinkRouter, all: &[(String, String)]) -> bool {
+fn has_relay_note(router: &dyn LinkRouter, all: &[(String, String)]) -> bool {
     let says = |(id, to): &(String, String)| {
-        ways.delivery_fate(id, to).is_some_and(|fate| fate != DeliveryFate::Taken)
+        router.delivery_fate(id, to).is_some_and(|fate| fate != DeliveryFate::Taken)
     };
     all.iter().any(says)
 }

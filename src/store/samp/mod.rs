@@ -27,7 +27,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use super::engine::Format;
 use super::engine::lines::check::{LineCheck, LineReporter};
@@ -38,9 +38,9 @@ use super::text::pytext::to_nfc;
 use super::{
     AddressFit, AnswerScheme, Facets, FoundMessage, InboundMail, LinkRouter, Location,
     MessageAppender, NextAnswerRule, PartContent, PartReader, PeerReadState, PeerUnread,
-    PrepareContext, PreparedRecord, Receipt, Record, RemoteMail, RepeatKind, SentMessage,
-    Store as _, StoreDirectory, StoreError, StoreMarks, StoreProperties, StoreSpec, Violation,
-    Watermark, fs, refuse_headers,
+    PrepareContext, PreparedRecord, Receipt, Record, RemoteMail, RepeatKind, RouterSlot,
+    SentMessage, Store as _, StoreDirectory, StoreError, StoreMarks, StoreProperties, StoreSpec,
+    Violation, Watermark, fs, refuse_headers,
 };
 use crate::model::locks::Mutex;
 use crate::model::{DeliveryState, Draft, Message, Remedy, display_path, sanitize_line};
@@ -79,7 +79,7 @@ const SHORT: u64 = 4 << 10;
 #[derive(Debug, Default)]
 pub struct Samp {
     /// The links by which lines also go to other machines.
-    router: OnceLock<Arc<dyn LinkRouter>>,
+    router: RouterSlot,
     /// True if the folder is only read, and nothing is created.
     is_read_only: bool,
     /// True if somebody named the folder in the configuration. msgfs then does not create it.
@@ -386,8 +386,8 @@ impl MessageAppender for SampStore {
         self.check_header(draft)?;
         let all = append::prepare_records(self.me(), draft, with)?;
         let length = all.iter().map(|record| record.bytes.len() as u64 + 1).max().unwrap_or(0);
-        let ways = self.format.router.get().filter(|_| length > SHORT);
-        match ways.and_then(|ways| ways.length_limit()) {
+        let router = self.format.router.get().filter(|_| length > SHORT);
+        match router.and_then(LinkRouter::length_limit) {
             Some((most, link)) if length > most => Err(StoreError::TooLarge(format!(
                 "the record would have {length} bytes, and the link {} takes {most} at most: \
                  {}, or raise the limit of its server",
@@ -432,9 +432,8 @@ impl PartReader for SampStore {
 }
 
 impl RemoteMail for SampStore {
-    fn set_router(&self, ways: Arc<dyn LinkRouter>) {
-        // The first router stays: there is one set of links per mount.
-        let _ = self.format.router.set(ways);
+    fn set_router(&self, router: Arc<dyn LinkRouter>) {
+        self.format.router.set(router);
     }
 
     /// Returns an error, because links write lines into the logs themselves.
@@ -484,8 +483,8 @@ impl StoreDirectory for SampStore {
         use DeliveryState::{Answered, Delivered, Passed, Read, Stored, Told, Waiting};
         // A folder has no mailboxes, but the server of a link takes lines.
         let taken = self.format.router.get().map(|_| Delivered);
-        let ways = [Waiting, Stored].into_iter().chain(taken);
-        ways.chain([Told, Passed, Read, Answered]).collect()
+        let router = [Waiting, Stored].into_iter().chain(taken);
+        router.chain([Told, Passed, Read, Answered]).collect()
     }
 
     fn find_receipts(&self, sent: &[SentMessage<'_>]) -> Vec<Receipt> {
