@@ -154,7 +154,7 @@ fn find_store_problems(context: &CommandContext, specs: &[StoreSpec]) -> Vec<Doc
     problems.extend(find_log_link_problems(context, specs, &stores));
     problems.extend(find_duplicate_stores(context, &stores));
     problems.extend(find_foreign_keys(context, &stores));
-    problems.extend(find_unused_maildir(context));
+    problems.extend(find_unused_stores(context));
     let folders: Vec<PathBuf> = specs.iter().map(store_folder).collect();
     problems.extend(machine::find_watch_problem(&folders));
     problems
@@ -277,21 +277,25 @@ fn find_duplicate_stores(
     problems
 }
 
-/// Returns a warning for a Maildir whose mail is not read. That of a mount of msgfs is for mail programs.
-fn find_unused_maildir(context: &CommandContext) -> Option<DoctorProblem> {
-    let dir = context.config.find_unused_maildir(&context.env)?;
+/// Returns a warning for each store at a default place whose mail is not read. That of a mount of msgfs is for mail
+/// programs.
+fn find_unused_stores(context: &CommandContext) -> Vec<DoctorProblem> {
     let mounts = mountpoint::read_mounts().unwrap_or_default();
-    let real = fs::canonicalize(&dir).ok()?;
-    if mountpoint::list_our_mounts(&mounts).iter().any(|mount| real.starts_with(&mount.mountpoint))
-    {
-        return None;
-    }
-    Some(DoctorProblem::warning(format!(
-        "the mail in {} is not read, because no [[store]] has this Maildir; to read it, add one with \
-         kind = \"maildir\" to {} (as soon as there is a [[store]], msgfs uses only those)",
-        context.display_path(&dir),
-        context.display_path(&context.config_file())
-    )))
+    let ours = mountpoint::list_our_mounts(&mounts);
+    let is_foreign = |(_, dir): &(Kind, PathBuf)| {
+        let real = fs::canonicalize(dir);
+        real.is_ok_and(|real| !ours.iter().any(|mount| real.starts_with(&mount.mountpoint)))
+    };
+    let unused = context.config.find_unused_stores(&context.env).into_iter().filter(is_foreign);
+    let warn = |(kind, dir): (Kind, PathBuf)| {
+        DoctorProblem::warning(format!(
+            "the mail in {} is not read, because no [[store]] has this folder; to read it, add one \
+             with kind = \"{kind}\" to {} (as soon as there is a [[store]], msgfs uses only those)",
+            context.display_path(&dir),
+            context.display_path(&context.config_file())
+        ))
+    };
+    unused.map(warn).collect()
 }
 
 fn find_state_problems(context: &CommandContext) -> Vec<DoctorProblem> {

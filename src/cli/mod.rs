@@ -138,7 +138,8 @@ fn open_with_progress(options: &MailboxOptions) -> Result<Mailbox, MailboxOpenEr
 
 /// Returns the version, and the links that are built in.
 fn long_version() -> String {
-    let names = links::LinkKind::list_features();
+    let built_in = links::kind::FEATURES.iter().filter(|(_, is_in)| *is_in);
+    let names: Vec<&str> = built_in.map(|(name, _)| *name).collect();
     let names = if names.is_empty() { "none".to_owned() } else { names.join(" ") };
     format!("{}\nlinks: {names}", env!("CARGO_PKG_VERSION"))
 }

@@ -18,11 +18,11 @@ use super::env::Env;
 use super::paths::default_config_file;
 use super::reader::{ConfigReader, MEMBERS, SpannedValue, list_entries};
 use super::stores::StoreConfig;
-use super::values::{parse_address, parse_alias, parse_muted, read_duration, read_size};
+use super::values::{parse_alias, parse_muted, read_duration, read_size};
 use crate::link;
 use crate::model::{
     BellVolume, Durability, MarkRead, Roles, Scope, UnknownRecipient, Unsigned, Watch,
-    display_path, quote_words,
+    check_address, display_path, quote_words,
 };
 use crate::store::{Kind, probe};
 
@@ -222,7 +222,7 @@ impl<'a> ConfigReader<'a> {
         let (span, mut table) = (file.span(), file.into_inner());
         self.remove_non_tables(&mut table);
         if let Some(DeValue::Array(stores)) = table.get_mut("store").map(Spanned::get_mut) {
-            stores.iter_mut().for_each(|store| self.nest_maildir(store));
+            stores.iter_mut().for_each(|store| self.nest_store_settings(store));
         }
         if let Some(DeValue::Array(links)) = table.get_mut("link").map(Spanned::get_mut) {
             links.iter_mut().for_each(|link| self.nest_settings(link));
@@ -270,7 +270,7 @@ impl<'a> ConfigReader<'a> {
             if let Err(rule) = parse_alias(name) {
                 self.report_problem(&key.span(), format!("the name of a group, {name:?}: {rule}"));
             }
-            self.check_texts(table, name, parse_address);
+            self.check_texts(table, name, check_address);
             let Some(members) = groups.get(name) else { continue };
             if members.is_empty() {
                 self.report_value(name, value, &format!("must be {MEMBERS}"));

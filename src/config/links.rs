@@ -1,9 +1,9 @@
 //! The `[[link]]` entries of the configuration (docs/links/).
 
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::DeValue;
 
-use super::reader::{ConfigReader, SpannedValue};
+use super::reader::{ConfigReader, SpannedValue, nest_keys};
 use super::values::parse_entry_name;
 use crate::link::{LinkConfig, LinkKind};
 use crate::model::find_word;
@@ -14,9 +14,6 @@ impl<'a> ConfigReader<'a> {
         let span = link.span();
         let DeValue::Table(table) = link.get_mut() else { return };
         let kind = table.remove("kind");
-        let all = std::mem::take(table).into_iter();
-        let (own, mut common): (DeTable<'_>, _) =
-            all.partition(|(key, _)| LinkKind::from_key(key.get_ref().as_ref()).is_some());
         if kind.is_none() {
             self.report_missing_kind("link", &span, LinkKind::ALL.iter().map(|kind| kind.name));
         }
@@ -24,13 +21,13 @@ impl<'a> ConfigReader<'a> {
             let found = find_kind(kind.get_ref().as_str().unwrap_or_default());
             found.inspect_err(|why| self.report_value("kind", kind, why)).ok()
         });
-        // The settings of an unknown kind are not read.
-        let no_settings = || (LinkKind::WITHOUT_SETTINGS, DeTable::new());
-        let (kind, own) = found.map_or_else(no_settings, |kind| (kind, own));
-        let spanned = |value: DeTable<'a>| Spanned::new(span.clone(), DeValue::Table(value));
-        let key = |word: &'static str| Spanned::new(span.clone(), word.into());
-        common.insert(key("kind"), spanned([(key(kind.name), spanned(own))].into_iter().collect()));
-        *table = common;
+        if found.is_none() {
+            // The settings of an unknown kind are not read.
+            let all = std::mem::take(table).into_iter();
+            *table = all.filter(|(key, _)| LinkKind::from_key(key.get_ref()).is_none()).collect();
+        }
+        let kind = found.unwrap_or(LinkKind::WITHOUT_SETTINGS);
+        nest_keys(table, &span, ("kind", kind.name), kind.keys);
     }
 
     /// Checks a `[[link]]`, gives it its default names, and makes its paths absolute.
@@ -47,12 +44,7 @@ impl<'a> ConfigReader<'a> {
         }
         let settings = table.get_ref().get("kind").and_then(|kind| kind.get_ref().get(own));
         if let Some(settings) = settings {
-            for (key, rule) in kind.keys {
-                self.check_texts(settings, key, rule);
-            }
-            for (key, file) in link.settings.files_mut() {
-                self.resolve_path(settings, key, file);
-            }
+            self.check_settings(settings, kind.keys, link.settings.files_mut());
             if let Some((key, example)) = kind.needed_key.filter(|_| !link.off) {
                 let value = settings.get_ref().get(key).map(Spanned::get_ref);
                 if value.is_none_or(|value| value.as_array().is_some_and(|all| all.is_empty())) {
@@ -76,6 +68,7 @@ impl<'a> ConfigReader<'a> {
 /// Returns the names of all kinds, and the one that was meant, if that is clear.
 fn find_kind(name: &str) -> Result<&'static LinkKind, String> {
     let kinds: Vec<_> = LinkKind::ALL.iter().map(|kind| (kind.name, *kind)).collect();
-    let others: Vec<_> = LinkKind::ALL.iter().map(|kind| (kind.other_words, kind.name)).collect();
+    let others = LinkKind::ALL.iter().filter(|kind| !kind.other_words.is_empty());
+    let others: Vec<_> = others.map(|kind| (kind.other_words, kind.name)).collect();
     find_word(name, &kinds, &others)
 }

@@ -13,12 +13,12 @@ use toml::de::{DeString, DeTable, DeValue, ValueDeserializer};
 
 use super::env::Env;
 use super::file::{Config, ConfigProblem, KEYS, line_number_at};
-use super::stores::MAILDIR;
+use super::stores::SETTINGS;
 use super::values::parse_path;
 use crate::link::LinkKind;
 use crate::link::secret::strip_login;
-use crate::model::{find_nearest, quote_words, sanitize_line};
-use crate::store::maildir;
+use crate::model::{SettingsFiles, TextRule, find_nearest, quote_words, sanitize_line};
+use crate::store::Kind;
 
 /// A value with its place in the file.
 pub(super) type SpannedValue<'a> = Spanned<DeValue<'a>>;
@@ -48,7 +48,6 @@ const PLACES: &[(&str, &str)] = &[
     (KEYS, "belongs above the first line in brackets"),
     ("roles", "is a key of [trust]"),
     ("name kind dir links", "is a key of [[store]]"),
-    ("folders sent sendmail local", "is a key of stores of kind \"maildir\""),
     ("ca insecure off", "is a key of [[link]]"),
 ];
 
@@ -190,6 +189,27 @@ impl<'a> ConfigReader<'a> {
         *path = text.and_then(|text| parse_path(text, env, base).ok());
     }
 
+    /// Checks the settings of one kind by the rules for their texts, and makes their files absolute.
+    pub(super) fn check_settings(
+        &mut self,
+        own: &SpannedValue<'_>,
+        rules: &[(&str, TextRule)],
+        files: SettingsFiles<'_>,
+    ) {
+        for (key, rule) in rules {
+            self.check_texts(own, key, rule);
+        }
+        for (keys, file) in files {
+            let Some((key, tables)) = keys.split_last() else { continue };
+            let table = tables.iter().try_fold(own, |table, key| table.get_ref().get(*key));
+            let mut path = Some(std::mem::take(file));
+            if let Some(table) = table {
+                self.resolve_path(table, key, &mut path);
+            }
+            *file = path.unwrap_or_default();
+        }
+    }
+
     /// Reports entries of one name. `entry` is their key.
     pub(super) fn check_names<'n>(
         &mut self,
@@ -210,6 +230,24 @@ impl<'a> ConfigReader<'a> {
             }
         }
     }
+}
+
+/// Moves the keys that only entries of one kind have below the word of the kind, as serde reads an enum. `at` is the key
+/// of that enum.
+pub(super) fn nest_keys<'a>(
+    table: &mut DeTable<'a>,
+    span: &Range<usize>,
+    (at, kind): (&'static str, &'static str),
+    rules: &[(&str, TextRule)],
+) {
+    let all = std::mem::take(table).into_iter();
+    let is_own = |key: &str| rules.iter().any(|(own, _)| *own == key);
+    let (own, mut common): (DeTable<'_>, DeTable<'_>) =
+        all.partition(|(key, _)| is_own(key.get_ref().as_ref()));
+    let key = |word: &'static str| Spanned::new(span.clone(), word.into());
+    let spanned = |value: DeTable<'a>| Spanned::new(span.clone(), DeValue::Table(value));
+    common.insert(key(at), spanned([(key(kind), spanned(own))].into_iter().collect()));
+    *table = common;
 }
 
 /// Returns the tables that are written as `[[key]]`.
@@ -244,19 +282,24 @@ fn remove_refused<'a>(
     }
 }
 
-/// Returns the keys that a person writes for a key that serde knows. Those of the table of a Maildir are written into
+/// Returns the keys that a person writes for a key that serde knows. Those of one kind of store are written into
 /// `[[store]]` itself.
-fn list_written_keys(key: &str) -> impl Iterator<Item = &str> {
-    let own = maildir::KEYS.split(' ').filter(|own| *own != "me");
-    let is_nested = key == MAILDIR;
-    own.filter(move |_| is_nested).chain(Some(key).filter(|_| !is_nested))
+fn list_written_keys(key: &str) -> Vec<&str> {
+    if key != SETTINGS {
+        return vec![key];
+    }
+    let own = Kind::ALL.iter().flat_map(|kind| kind.row().keys).map(|(own, _)| *own);
+    own.filter(|own| *own != "me").collect()
 }
 
 /// Returns the text about an unknown key: its place, the nearest known key, or all known ones.
 fn describe_unknown_key(word: &str, known: &[&str]) -> String {
     let place = PLACES.iter().find(|(keys, _)| keys.split(' ').any(|key| key == word));
     let place = place.map(|(_, place)| (*place).to_owned());
-    let hint = match place.or_else(|| LinkKind::from_key(word).map(describe_key_of)) {
+    let of_link = || LinkKind::from_key(word).map(describe_link_key);
+    let of_store =
+        || Some(format!("is a key of stores of kind {:?}", Kind::from_key(word)?.as_str()));
+    let hint = match place.or_else(of_link).or_else(of_store) {
         Some(place) => format!("{word:?} {place}"),
         None => match find_nearest(word, known.iter().copied()) {
             Some(near) => format!("did you mean {near:?}?"),
@@ -267,7 +310,7 @@ fn describe_unknown_key(word: &str, known: &[&str]) -> String {
 }
 
 /// Returns the place of a key that only links of this kind have.
-fn describe_key_of(kind: &LinkKind) -> String {
+fn describe_link_key(kind: &LinkKind) -> String {
     let others = if kind.carries_logs() {
         "; other links take their settings from the store's own files"
     } else {

@@ -3,17 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use serde::de::{Deserialize, Deserializer, Error as _};
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::DeValue;
 
 use super::env::Env;
 use super::file::Config;
 use super::paths::{PathError, default_dir, find_default_store};
-use super::reader::{ConfigReader, SpannedValue};
-use super::values::{parse_address, parse_alias, parse_entry_name, parse_folder};
-use crate::model::find_word;
-use crate::store::maildir::{self, MaildirSettings};
-use crate::store::{Kind, StoreSpec, probe};
+use super::reader::{ConfigReader, SpannedValue, nest_keys};
+use super::values::{parse_alias, parse_entry_name};
+use crate::model::{check_address, find_word};
+use crate::store::{Kind, KindSettings, StoreSpec, probe};
 
 /// A `[[store]]` as written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
@@ -30,32 +28,28 @@ pub struct StoreConfig {
     pub me: Option<String>,
     /// The links that its own configuration describes carry its mail.
     pub links: bool,
-    /// The settings of a store of kind `maildir`.
-    pub maildir: MaildirSettings,
+    /// The settings that only stores of its kind have.
+    pub settings: KindSettings,
 }
 
-/// The table of the settings that only a store of kind `maildir` has.
-pub(super) const MAILDIR: &str = "maildir";
+/// The key of [`StoreConfig::settings`]. A person writes the settings into `[[store]]` itself.
+pub(super) const SETTINGS: &str = "settings";
 
 impl<'a> ConfigReader<'a> {
-    /// Moves the settings that only a Maildir has into a table of their own, as serde reads them.
-    pub(super) fn nest_maildir(&mut self, store: &mut SpannedValue<'a>) {
+    /// Moves the keys that only stores of one kind have into a table of their own, as serde reads them.
+    pub(super) fn nest_store_settings(&mut self, store: &mut SpannedValue<'a>) {
         let span = store.span();
         let DeValue::Table(table) = store.get_mut() else { return };
-        if let Some((key, _)) = table.remove_entry(MAILDIR) {
-            let text = format!("unknown key {MAILDIR:?}; write its keys into [[store]] itself");
+        if let Some((key, _)) = table.remove_entry(SETTINGS) {
+            let text = format!("unknown key {SETTINGS:?}; write its keys into [[store]] itself");
             self.report_problem(&key.span(), text);
         }
-        if table.get("kind").and_then(|kind| kind.get_ref().as_str()) != Some(MAILDIR) {
-            return;
+        let word = table.get("kind").and_then(|kind| kind.get_ref().as_str());
+        if let Some(kind) = word.and_then(|word| word.parse::<Kind>().ok())
+            && !kind.row().keys.is_empty()
+        {
+            nest_keys(table, &span, (SETTINGS, kind.as_str()), kind.row().keys);
         }
-        let is_own = |key: &str| maildir::KEYS.split(' ').any(|own| own == key);
-        let all = std::mem::take(table).into_iter();
-        let (own, mut common): (DeTable<'_>, DeTable<'_>) =
-            all.partition(|(key, _)| is_own(key.get_ref().as_ref()));
-        let own = Spanned::new(span.clone(), DeValue::Table(own));
-        common.insert(Spanned::new(span, MAILDIR.into()), own);
-        *table = common;
     }
 
     /// Checks a `[[store]]`, gives it its default name, and makes its folder absolute.
@@ -69,30 +63,23 @@ impl<'a> ConfigReader<'a> {
             );
         }
         let is_samp = kind == Some(Some(Kind::Samp.as_str()));
-        self.check_texts(table, "me", if is_samp { parse_alias } else { parse_address });
+        if is_samp {
+            self.check_texts(table, "me", parse_alias);
+        } else {
+            self.check_texts(table, "me", check_address);
+        }
         self.check_texts(table, "name", parse_entry_name);
         self.resolve_path(table, "dir", &mut store.dir);
         if store.kind == Kind::Amq {
             self.check_texts(table, "dir", check_amq_root);
         }
-        if let Some(own) = table.get_ref().get(MAILDIR) {
-            self.check_maildir(own, &mut store.maildir);
+        let word = store.kind.as_str();
+        let own = table.get_ref().get(SETTINGS).and_then(|settings| settings.get_ref().get(word));
+        if let Some(own) = own {
+            self.check_settings(own, store.kind.row().keys, store.settings.files_mut());
         }
         if store.name.is_empty() {
             store.name = store.kind.to_string();
-        }
-    }
-
-    fn check_maildir(&mut self, table: &SpannedValue<'_>, own: &mut MaildirSettings) {
-        self.check_texts(table, "me", parse_address);
-        self.check_texts(table, "sent", parse_folder);
-        self.check_texts(table, "folders", parse_folder);
-        self.resolve_path(table, "sendmail", &mut own.sendmail);
-        let Some(local) = table.get_ref().get("local") else { return };
-        for (address, dir) in &mut own.local {
-            let mut path = Some(std::mem::take(dir));
-            self.resolve_path(local, address, &mut path);
-            *dir = path.unwrap_or_default();
         }
     }
 }
@@ -160,20 +147,22 @@ impl Config {
         kinds.iter().filter_map(spec).collect()
     }
 
-    /// Returns the Maildir at its default place, if there is one that no `[[store]]` has: mail is read only where a
-    /// person says so.
-    pub fn find_unused_maildir(&self, env: &Env) -> Option<PathBuf> {
-        let dir = default_dir(Kind::Maildir, env).ok().flatten()?;
-        probe::require_response(&dir).ok()?;
-        let real = dir.canonicalize().ok()?;
-        let is_it = |entry: &StoreConfig| {
-            let own = entry.dir.as_deref().unwrap_or(&dir);
-            entry.kind == Kind::Maildir
-                && (*own == *dir || own.canonicalize().ok().as_ref() == Some(&real))
+    /// Returns the stores at default places that no `[[store]]` has and that are read only where a person says so.
+    pub fn find_unused_stores(&self, env: &Env) -> Vec<(Kind, PathBuf)> {
+        let unused = |kind: &Kind| {
+            let is_offered = kind.row().is_offered?;
+            let dir = default_dir(*kind, env).ok().flatten()?;
+            probe::require_response(&dir).ok()?;
+            let real = dir.canonicalize().ok()?;
+            let is_it = |entry: &StoreConfig| {
+                let own = entry.dir.as_deref().unwrap_or(&dir);
+                entry.kind == *kind
+                    && (*own == *dir || own.canonicalize().ok().as_ref() == Some(&real))
+            };
+            let is_used = self.entries.iter().any(is_it);
+            (is_offered(&dir) && !is_used).then_some((*kind, dir))
         };
-        let is_used = self.entries.iter().any(is_it);
-        let is_maildir = ["new", "cur"].iter().all(|leaf| dir.join(leaf).is_dir());
-        (is_maildir && !is_used).then_some(dir)
+        Kind::ALL.iter().filter_map(unused).collect()
     }
 
     /// Returns the default places without a store now. None if there is any `[[store]]`.
@@ -235,7 +224,7 @@ impl StoreConfig {
             home: env.home().map(Path::to_owned),
             roles: config.trust.roles,
             durability: config.durability,
-            maildir: self.maildir.clone(),
+            settings: self.settings.clone(),
         }
     }
 }

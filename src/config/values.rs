@@ -7,7 +7,7 @@ use serde::de::{Deserialize, Deserializer, Error as _, Unexpected};
 
 use super::env::Env;
 use super::me::{ALIAS_RULE, is_alias};
-use crate::model::sanitize_line;
+use crate::model::{check_rules, sanitize_line};
 
 /// The longest name of a store or link, in bytes; it becomes part of names in the mount.
 const MAX_NAME: usize = 64;
@@ -96,15 +96,6 @@ pub fn parse_alias(name: &str) -> Result<String, String> {
     Ok(name.to_owned())
 }
 
-/// Returns an address; only its store knows the form.
-pub(super) fn parse_address(name: &str) -> Result<String, String> {
-    check_rules(&[
-        (name.trim().is_empty(), "an address cannot be empty"),
-        (sanitize_line(name) != name, "an address cannot hold control characters"),
-    ])?;
-    Ok(name.to_owned())
-}
-
 /// Returns the name of a sender or a thread; only its store knows the form.
 pub(super) fn parse_muted(name: &str) -> Result<String, String> {
     check_rules(&[
@@ -126,24 +117,6 @@ pub(super) fn parse_entry_name(name: &str) -> Result<String, String> {
     Ok(name.to_owned())
 }
 
-/// Returns the name of a mail folder, whose parts are separated by slashes.
-pub(super) fn parse_folder(name: &str) -> Result<String, String> {
-    check_rules(&[
-        (name.is_empty(), "a folder needs a name"),
-        (
-            name.starts_with('/'),
-            "the folder is named from the Maildir on, without a slash before it",
-        ),
-        (
-            name.split('/').any(|part| part.starts_with('.')),
-            "a folder and its parts do not begin with a dot",
-        ),
-        (name.contains("//") || name.ends_with('/'), "a part of the folder's name is empty"),
-        (sanitize_line(name) != name, "a folder's name cannot hold control characters"),
-    ])?;
-    Ok(name.to_owned())
-}
-
 /// Returns an absolute path. Relative ones start at `base` and not at the current folder, because a file must mean
 /// the same wherever it is read.
 pub(super) fn parse_path(text: &str, env: &Env, base: &Path) -> Result<PathBuf, String> {
@@ -152,11 +125,6 @@ pub(super) fn parse_path(text: &str, env: &Env, base: &Path) -> Result<PathBuf, 
         (text.contains('\0'), "a path cannot hold a NUL character"),
     ])?;
     Ok(env.make_absolute(&base.join(env.expand(text)?)))
-}
-
-/// Returns the first error whose condition is true.
-pub(super) fn check_rules(reasons: &[(bool, &str)]) -> Result<(), String> {
-    reasons.iter().find(|(is_there, _)| *is_there).map_or(Ok(()), |(_, why)| Err((*why).to_owned()))
 }
 
 #[cfg(test)]

@@ -31,8 +31,9 @@ pub use message::{
 };
 pub use name_similarity::{find_nearest, is_similar_name};
 pub use policy::{
-    BellVolume, Durability, MarkRead, Roles, Scope, UnknownRecipient, Unsigned, Watch, find_word,
-    quote_words, read_one_or_many,
+    BellVolume, Durability, MarkRead, Roles, Scope, SettingsFiles, TextRule, UnknownRecipient,
+    Unsigned, Watch, accept_text, check_address, check_rules, find_word, quote_words,
+    read_one_or_many,
 };
 pub use receipt::DeliveryState;
 pub use remedy::Remedy;

@@ -1,11 +1,12 @@
 //! The choices of a configuration, as plain data.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-use super::find_nearest;
+use super::{find_nearest, sanitize_line};
 
 /// A value that is one of a few words.
 pub trait Choice: Copy + 'static {
@@ -32,6 +33,39 @@ pub fn find_word<T: Copy>(
         format!("must be one of {}{hint}", quote_words(words()))
     };
     find(word).map(|(_, value)| *value).ok_or_else(error)
+}
+
+/// A rule for a text in the configuration. Returns the rule as a sentence, if the text breaks it.
+pub type TextRule = fn(&str) -> Result<(), String>;
+
+/// The files among the settings of a kind of store or link, each with the keys that lead to it.
+pub type SettingsFiles<'s> = Vec<(Vec<&'s str>, &'s mut PathBuf)>;
+
+/// Accepts each text.
+///
+/// # Errors
+/// None.
+pub fn accept_text(_: &str) -> Result<(), String> {
+    Ok(())
+}
+
+/// Returns the first reason whose condition is true.
+///
+/// # Errors
+/// That reason.
+pub fn check_rules(reasons: &[(bool, &str)]) -> Result<(), String> {
+    reasons.iter().find(|(is_there, _)| *is_there).map_or(Ok(()), |(_, why)| Err((*why).to_owned()))
+}
+
+/// Checks what all addresses have in common; only its store knows the form of one.
+///
+/// # Errors
+/// Returns the rule that the address breaks.
+pub fn check_address(address: &str) -> Result<(), String> {
+    check_rules(&[
+        (address.trim().is_empty(), "an address cannot be empty"),
+        (sanitize_line(address) != address, "an address cannot hold control characters"),
+    ])
 }
 
 /// Returns the words as `"a", "b"`.

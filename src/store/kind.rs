@@ -7,9 +7,11 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::maildir::MaildirSettings;
 use super::sessions::folder::SessionFolder;
 use super::{Store, StoreError, StoreSpec};
 use super::{agentazall, amp, amq, atsf, maildir, samp, sessions, ssot};
+use crate::model::{SettingsFiles, TextRule};
 
 /// The kinds of stores that msgfs supports.
 #[derive(
@@ -75,6 +77,11 @@ pub struct KindRow {
     /// Tells whether there is a store in a folder, and whether a variable names the folder. Without it, stores that
     /// nobody configured are not looked for.
     pub is_store: Option<fn(&Path, bool) -> bool>,
+    /// Tells whether there is a store in a folder, for a kind of which only configured stores are opened. `msgfs doctor`
+    /// then says that the store at the default place is not read.
+    pub is_offered: Option<fn(&Path) -> bool>,
+    /// The keys of a `[[store]]` that only this kind has, each with the rule for its texts.
+    pub keys: &'static [(&'static str, TextRule)],
     /// Opens the sessions in its stores, if its threads are the sessions of a harness.
     pub open_sessions: Option<OpenSessionsFn>,
     /// True if the messages of a sender stand in a log, in the order in which they were written.
@@ -86,6 +93,28 @@ pub struct KindRow {
     /// Its commands, `msgfs <kind> COMMAND…`: usage and a description.
     /// [`StoreUpkeep::run_command`](super::StoreUpkeep::run_command) runs them.
     pub commands: &'static [(&'static str, &'static str)],
+}
+
+/// The settings that only stores of one kind have. The name of a variant in small letters is the word of the kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KindSettings {
+    /// None, as most kinds have.
+    #[default]
+    #[serde(skip)]
+    None,
+    /// Those of a Maildir.
+    Maildir(MaildirSettings),
+}
+
+impl KindSettings {
+    /// Returns the files among the settings, with their keys, to be made absolute.
+    pub fn files_mut(&mut self) -> SettingsFiles<'_> {
+        match self {
+            Self::None => Vec::new(),
+            Self::Maildir(settings) => settings.files_mut(),
+        }
+    }
 }
 
 impl KindRow {
@@ -105,6 +134,8 @@ impl KindRow {
             dir_variables: &[],
             me_variable: None,
             is_store: None,
+            is_offered: None,
+            keys: &[],
             open_sessions: None,
             has_logs: false,
             has_priorities: false,
@@ -141,6 +172,12 @@ impl Kind {
             Self::Claude => &sessions::CLAUDE,
             Self::Codex => &sessions::CODEX,
         }
+    }
+
+    /// Returns the kind whose stores alone have this key, if one has.
+    pub fn from_key(key: &str) -> Option<Self> {
+        let has_key = |kind: &&Self| kind.row().keys.iter().any(|(own, _)| *own == key);
+        Self::ALL.iter().find(has_key).copied()
     }
 
     /// Returns the word for it in configuration, paths and header lines.

@@ -46,7 +46,7 @@ pub use self::facets::{
     DeliveryQueue, Facets, MessageAppender, PartReader, StoreDirectory, StoreKeys, StoreMarks,
     StoreUpkeep,
 };
-pub use self::kind::{DefaultPlace, Kind, KindRow};
+pub use self::kind::{DefaultPlace, Kind, KindRow, KindSettings};
 pub use self::prepare::{AddressFit, PrepareContext, PreparedRecord, Signer, refuse_headers};
 pub use self::properties::{
     AnswerScheme, AttachmentRule, NextAnswerRule, SignedTextFn, StoreProperties, ThreadScheme,
@@ -57,7 +57,9 @@ pub use self::records::{
     EmptyThread, FoundMessage, Location, MulticastKey, PartContent, Record, Rejection, RepeatKind,
     ScanSink, set_source_path,
 };
-pub use self::remote::{DeliveryFate, InboundMail, LinkRouter, OutboundMail, RemoteMail};
+pub use self::remote::{
+    DeliveryFate, InboundMail, LinkRouter, OutboundMail, RemoteMail, RouterSlot,
+};
 pub use crate::model::Durability;
 
 use crate::model::{Roles, SignatureClaim};
@@ -202,8 +204,8 @@ pub struct StoreSpec {
     pub durability: Durability,
     /// `$HOME`, for formats whose programs always read there.
     pub home: Option<PathBuf>,
-    /// The settings that only stores of kind `maildir` have.
-    pub maildir: maildir::MaildirSettings,
+    /// The settings that only stores of its kind have.
+    pub settings: KindSettings,
 }
 
 /// Opens a store. Creates its folder if the format allows it.

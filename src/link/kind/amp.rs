@@ -11,7 +11,7 @@ pub(super) const AMP: LinkKind = LinkKind {
     open_engine: Some(crate::link::amp::open),
     ..LinkKind::new(
         "amp",
-        ("http", cfg!(feature = "http")),
+        "http",
         Kind::Amp,
         "# off = true                    # without this, msgfs uses the registrations of the agent\n",
     )

@@ -14,7 +14,7 @@ pub use self::agentazall::MailSettings;
 pub use self::nats::{NatsConfig, NatsSettings, is_space_name};
 use super::engine::{EngineSettings, LinkEngine, NamedSettings};
 use super::logs::LogEngine;
-use crate::model::sanitize_line;
+use crate::model::{SettingsFiles, TextRule, sanitize_line};
 use crate::store::Kind;
 
 /// A function that opens the engine of a link of messages. Returns the reason, if it cannot be opened.
@@ -26,16 +26,13 @@ type FindAccountsFn = fn(&Path, &str) -> NamedSettings;
 /// A function that opens the engine of a link of logs. Returns `None` for a link of another kind.
 type OpenLogEngineFn = fn(&LinkConfig) -> Option<Box<dyn LogEngine>>;
 
-/// A function that checks a text in the configuration. Returns the rule that the text breaks.
-type TextRule = fn(&str) -> Result<(), String>;
-
 /// The row of a kind of link: what the rest of msgfs asks of it.
 #[derive(Debug)]
 pub struct LinkKind {
     /// Its name in the configuration.
     pub name: &'static str,
-    /// The feature of Cargo that adds links of this kind, and true if this msgfs has it.
-    feature: (&'static str, bool),
+    /// The feature of Cargo that adds links of this kind.
+    cargo_feature: &'static str,
     /// The kind of store that it serves.
     pub store_kind: Kind,
     /// An example of its own keys in a `[[link]]`, in lines that are commented out.
@@ -114,8 +111,8 @@ impl LinkSettings {
         }
     }
 
-    /// Returns the files among the settings, by their keys, to be made absolute.
-    pub fn files_mut(&mut self) -> Vec<(&'static str, &mut Option<PathBuf>)> {
+    /// Returns the files among the settings, with their keys, to be made absolute.
+    pub fn files_mut(&mut self) -> SettingsFiles<'_> {
         match self {
             Self::Nats(nats) => nats.files_mut(),
             Self::Amp(_) | Self::AgentTalk(_) | Self::Mail(_) | Self::Ftp(_) => Vec::new(),
@@ -134,13 +131,13 @@ impl LinkKind {
     /// Returns a row with what every kind must have. It opens no links.
     const fn new(
         name: &'static str,
-        feature: (&'static str, bool),
+        cargo_feature: &'static str,
         store_kind: Kind,
         example: &'static str,
     ) -> Self {
         Self {
             name,
-            feature,
+            cargo_feature,
             store_kind,
             example,
             other_words: "",
@@ -178,24 +175,23 @@ impl LinkKind {
         )
     }
 
-    /// Returns the features of Cargo that add links and that this msgfs has, in the order of the alphabet.
-    pub fn list_features() -> Vec<&'static str> {
-        Self::list_features_if(|kind| kind.feature.1)
-    }
-
-    fn list_features_if(is_in: impl Fn(&Self) -> bool) -> Vec<&'static str> {
-        let kinds = Self::ALL.iter().filter(|kind| is_in(kind));
-        let mut features: Vec<&str> = kinds.map(|kind| kind.feature.0).collect();
-        features.sort_unstable();
-        features.dedup();
-        features
-    }
-
     /// Returns a sentence that this msgfs has no links of this kind, with the command that adds them. `None` if it has
     /// them.
     pub fn explain_absence(&self) -> Option<String> {
-        let (_, is_in) = self.feature;
-        (!is_in).then(|| self.describe_absence(|kind| kind.feature.1))
+        self.explain_absence_among(&FEATURES)
+    }
+
+    fn explain_absence_among(&self, features: &[(&str, bool)]) -> Option<String> {
+        if features.contains(&(self.cargo_feature, true)) {
+            return None;
+        }
+        let wanted = features.iter().filter(|(name, is_in)| *is_in || *name == self.cargo_feature);
+        let wanted: Vec<&str> = wanted.map(|(name, _)| *name).collect();
+        Some(format!(
+            "this msgfs was built without links of kind {self}; to add them, in its source: \
+             cargo install --locked --path . --features {}",
+            wanted.join(",")
+        ))
     }
 
     /// Returns why no engine was opened for a link of this kind.
@@ -203,16 +199,15 @@ impl LinkKind {
         let other_sort = || format!("links of kind {self} do not carry what this link carries");
         self.explain_absence().unwrap_or_else(other_sort)
     }
-
-    fn describe_absence(&self, is_in: impl Fn(&Self) -> bool) -> String {
-        let wanted = Self::list_features_if(|kind| is_in(kind) || kind.feature.0 == self.feature.0);
-        format!(
-            "this msgfs was built without links of kind {self}; to add them, in its source: \
-             cargo install --locked --path . --features {}",
-            wanted.join(",")
-        )
-    }
 }
+
+/// The features of Cargo that add links. True means that this msgfs has the feature.
+pub const FEATURES: [(&str, bool); 4] = [
+    ("http", cfg!(feature = "http")),
+    ("ftp", cfg!(feature = "ftp")),
+    ("mail", cfg!(feature = "mail")),
+    ("nats", cfg!(feature = "nats")),
+];
 
 impl PartialEq for LinkKind {
     fn eq(&self, other: &Self) -> bool {
@@ -278,20 +273,23 @@ mod tests {
 
     #[test]
     fn what_is_not_built_in_is_told_with_the_command_that_adds_it() {
-        let nats = nats::NATS.describe_absence(|kind| kind.feature.0 != "nats");
+        let without = |out: &str| FEATURES.map(|(name, _)| (name, name != out));
+        let nats = nats::NATS.explain_absence_among(&without("nats")).unwrap();
         assert!(nats.contains("without links of kind nats"), "{nats}");
-        assert!(nats.ends_with("cargo install --locked --path . --features ftp,http,mail,nats"));
+        assert!(nats.ends_with("cargo install --locked --path . --features http,ftp,mail,nats"));
+        let none = FEATURES.map(|(name, _)| (name, false));
         for kind in LinkKind::ALL {
-            let end = format!("--features {}", kind.feature.0);
-            assert!(kind.describe_absence(|_| false).ends_with(&end), "{kind}");
-            assert_eq!(kind.explain_absence().is_none(), kind.feature.1, "{kind}");
+            let end = format!("--features {}", kind.cargo_feature);
+            assert!(kind.explain_absence_among(&none).unwrap().ends_with(&end), "{kind}");
+            assert_eq!(kind.explain_absence_among(&without("")), None, "{kind}");
         }
+        assert_eq!(agentazall::MAIL.explain_absence_among(&without("http")), None);
     }
 
     /// Each kind is one of the two sorts, in each build that has it.
     #[test]
     fn a_built_in_kind_opens_engines_of_one_sort() {
-        for kind in LinkKind::ALL.iter().filter(|kind| kind.feature.1) {
+        for kind in LinkKind::ALL.iter().filter(|kind| kind.explain_absence().is_none()) {
             let of_messages = kind.open_engine.is_some() && kind.find_accounts.is_some();
             assert_ne!(of_messages, kind.open_log_engine.is_some(), "{kind}");
             assert_eq!(kind.open_log_engine.is_some(), kind.carries_logs(), "{kind}");

@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use super::{LinkConfig, LinkKind, LinkSettings, note_insecure};
 use crate::link::secret::strip_login;
+use crate::model::{SettingsFiles, accept_text, check_rules};
 use crate::store::Kind;
 
 /// NATS `JetStream`. A `[[link]]` describes it whole.
@@ -14,12 +15,12 @@ pub(super) const NATS: LinkKind = LinkKind {
     keys: &[
         ("url", check_url),
         ("space", check_space),
-        ("creds", |_| Ok(())),
+        ("creds", accept_text),
         ("user", check_word),
-        ("password_file", |_| Ok(())),
+        ("password_file", accept_text),
         ("api", check_word),
         ("inbox", check_word),
-        ("marks", |_| Ok(())),
+        ("marks", accept_text),
     ],
     needed_key: Some(("url", "url = \"nats://HOST:4222\"")),
     describe_place: Some(|link| {
@@ -27,7 +28,7 @@ pub(super) const NATS: LinkKind = LinkKind {
     }),
     #[cfg(feature = "nats")]
     open_log_engine: Some(|link| Some(Box::new(link.to_nats()?))),
-    ..LinkKind::new("nats", ("nats", cfg!(feature = "nats")), Kind::Samp, EXAMPLE)
+    ..LinkKind::new("nats", "nats", Kind::Samp, EXAMPLE)
 };
 
 const EXAMPLE: &str = r#"# url = "nats://10.0.0.5:4222"   # or tls://…, or a list of them
@@ -75,8 +76,10 @@ impl Default for NatsSettings {
 }
 
 impl NatsSettings {
-    pub(super) fn files_mut(&mut self) -> Vec<(&'static str, &mut Option<PathBuf>)> {
-        vec![("creds", &mut self.creds), ("password_file", &mut self.password_file)]
+    pub(super) fn files_mut(&mut self) -> SettingsFiles<'_> {
+        let creds = self.creds.iter_mut().map(|file| (vec!["creds"], file));
+        let password = self.password_file.iter_mut().map(|file| (vec!["password_file"], file));
+        creds.chain(password).collect()
     }
 }
 
@@ -110,24 +113,21 @@ pub fn is_space_name(name: &str) -> bool {
 
 /// Checks the name of a space.
 fn check_space(space: &str) -> Result<(), String> {
-    let rule = "a space has 1 to 32 letters, digits, '_' and '-'";
-    is_space_name(space).then_some(()).ok_or_else(|| rule.to_owned())
+    check_rules(&[(!is_space_name(space), "a space has 1 to 32 letters, digits, '_' and '-'")])
 }
 
 /// Checks the form of an address of a server.
 fn check_url(url: &str) -> Result<(), String> {
-    let rule = "must be of the form nats://HOST:4222 or tls://HOST:4222, the port that speaks NATS \
+    let form = "must be of the form nats://HOST:4222 or tls://HOST:4222, the port that speaks NATS \
                 itself; it cannot be a WebSocket";
     let (scheme, host) = url.split_once("://").unwrap_or_default();
-    let is_fine = matches!(scheme, "nats" | "tls") && !host.is_empty();
-    is_fine.then_some(()).ok_or_else(|| rule.to_owned())
+    check_rules(&[(!matches!(scheme, "nats" | "tls") || host.is_empty(), form)])
 }
 
 /// Checks that a text is one word.
 fn check_word(text: &str) -> Result<(), String> {
     let is_bad = |c: char| c.is_whitespace() || c.is_control();
-    let is_fine = !text.is_empty() && !text.contains(is_bad);
-    is_fine.then_some(()).ok_or_else(|| "must be a word without blanks".to_owned())
+    check_rules(&[(text.is_empty() || text.contains(is_bad), "must be a word without blanks")])
 }
 
 #[cfg(test)]

@@ -22,9 +22,9 @@ mod tests;
 
 use std::sync::Arc;
 
-pub use self::settings::{KEYS, MaildirMarks, MaildirSettings};
+pub use self::settings::{MaildirMarks, MaildirSettings};
 use super::engine::files::{FileStore, StoreFile};
-use super::kind::{DefaultPlace, KindRow};
+use super::kind::{DefaultPlace, KindRow, KindSettings};
 use super::{
     Location, PartContent, PartReader, Store, StoreError, StoreProperties, StoreSpec, ThreadScheme,
 };
@@ -37,6 +37,8 @@ use mail::MaildirMail;
 pub(super) const KIND: KindRow = KindRow {
     place: DefaultPlace::Home("Maildir"),
     dir_variables: &["MAILDIR"],
+    is_offered: Some(|dir| ["new", "cur"].iter().all(|leaf| dir.join(leaf).is_dir())),
+    keys: settings::KEYS,
     ..KindRow::new("maildir", "mail goes to an address written NAME@HOST", EXAMPLE, open)
 };
 
@@ -63,7 +65,10 @@ fn open(spec: &StoreSpec) -> Result<Arc<dyn Store>, StoreError> {
 
 impl MaildirStore {
     fn open(spec: &StoreSpec) -> Result<Self, StoreError> {
-        let mut settings = spec.maildir.clone();
+        let mut settings = match &spec.settings {
+            KindSettings::Maildir(settings) => settings.clone(),
+            KindSettings::None => MaildirSettings::default(),
+        };
         settings.me.extend(spec.own_address.clone());
         settings.me.iter_mut().for_each(|me| me.make_ascii_lowercase());
         settings.local =

@@ -6,10 +6,19 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
-use crate::model::find_word;
+use crate::model::{
+    SettingsFiles, TextRule, accept_text, check_address, check_rules, find_word, sanitize_line,
+};
 
 /// The keys of a `[[store]]` that only this kind has, and `me`, which may be a list here.
-pub const KEYS: &str = "me folders sent sendmail local marks";
+pub(super) const KEYS: &[(&str, TextRule)] = &[
+    ("me", check_address),
+    ("folders", check_folder),
+    ("sent", check_folder),
+    ("sendmail", accept_text),
+    ("local", accept_text),
+    ("marks", accept_text),
+];
 
 /// The settings, as they are written in a `[[store]]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -48,8 +57,27 @@ impl<'de> Deserialize<'de> for MaildirMarks {
 }
 
 impl MaildirSettings {
-    /// Returns the paths among the settings, to be made absolute.
-    pub fn paths_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
-        self.sendmail.iter_mut().chain(self.local.values_mut())
+    /// Returns the files and folders among the settings, with their keys.
+    pub fn files_mut(&mut self) -> SettingsFiles<'_> {
+        let sendmail = self.sendmail.iter_mut().map(|file| (vec!["sendmail"], file));
+        let local = self.local.iter_mut().map(|(to, dir)| (vec!["local", to.as_str()], dir));
+        sendmail.chain(local).collect()
     }
+}
+
+/// Checks the name of a mail folder, whose parts are separated by slashes.
+fn check_folder(name: &str) -> Result<(), String> {
+    check_rules(&[
+        (name.is_empty(), "a folder needs a name"),
+        (
+            name.starts_with('/'),
+            "the folder is named from the Maildir on, without a slash before it",
+        ),
+        (
+            name.split('/').any(|part| part.starts_with('.')),
+            "a folder and its parts do not begin with a dot",
+        ),
+        (name.contains("//") || name.ends_with('/'), "a part of the folder's name is empty"),
+        (sanitize_line(name) != name, "a folder's name cannot hold control characters"),
+    ])
 }

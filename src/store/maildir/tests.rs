@@ -78,7 +78,7 @@ impl Place {
             roles: crate::model::Roles::default(),
             durability: crate::model::Durability::default(),
             home: None,
-            maildir,
+            settings: KindSettings::Maildir(maildir),
         }
     }
 }
