@@ -7,6 +7,7 @@
 mod entry;
 mod wire_files;
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -86,7 +87,8 @@ pub struct Journal {
     lines: usize,
     next_no: u64,
     entries: BTreeMap<u64, JournalEntry>,
-    by_key: HashMap<(String, String), u64>,
+    /// The numbers of the entries of each message, the oldest first.
+    by_message: HashMap<String, Vec<u64>>,
     /// The entries that may go, by [rank](JournalEntry::rank) and number; `waiting` has the others, by the moment from
     /// which on they may go.
     ready: BTreeSet<(i64, u64)>,
@@ -127,7 +129,7 @@ impl Journal {
             lines: 0,
             next_no: 0,
             entries: BTreeMap::new(),
-            by_key: HashMap::new(),
+            by_message: HashMap::new(),
             ready: BTreeSet::new(),
             waiting: BTreeSet::new(),
             refused: 0,
@@ -329,8 +331,8 @@ impl Journal {
 
     /// Returns the entry of a message for a recipient.
     pub fn find_entry(&self, message: &str, to: &str) -> Option<&JournalEntry> {
-        let no = self.by_key.get(&(message.to_owned(), to.to_owned()))?;
-        self.entries.get(no)
+        let mut numbers = self.by_message.get(message)?.iter().rev();
+        numbers.find_map(|no| self.entries.get(no).filter(|entry| entry.to == to))
     }
 
     /// Returns an entry by its number.
@@ -394,7 +396,7 @@ impl Journal {
         match line {
             JournalLine::Spooled { no, message, to, at } => {
                 self.next_no = self.next_no.max(no + 1);
-                self.by_key.insert((message.clone(), to.clone()), no);
+                self.by_message.entry(message.clone()).or_default().push(no);
                 let stage = DeliveryStage::Waits { until: at, why: None };
                 let entry = JournalEntry {
                     message,
@@ -492,7 +494,12 @@ impl Journal {
         for no in old {
             if let Some(entry) = self.entries.remove(&no) {
                 self.reindex_entry(no, Some(&entry.stage));
-                self.by_key.remove(&(entry.message, entry.to));
+                if let Entry::Occupied(mut numbers) = self.by_message.entry(entry.message) {
+                    numbers.get_mut().retain(|kept| *kept != no);
+                    if numbers.get().is_empty() {
+                        numbers.remove();
+                    }
+                }
             }
         }
     }

@@ -535,6 +535,12 @@ impl LinkRouter for MessageLinkRoutes {
         self.open.iter().find_map(|post| post.find_fate(message, to)).or_else(stopped)
     }
 
+    fn is_underway(&self, message: &str, to: &str) -> bool {
+        let stopped = || self.stopped.iter().find_map(|link| link.find_fate(message, to));
+        let open = self.open.iter().find_map(|post| post.is_underway(message, to));
+        open.unwrap_or_else(|| stopped().is_some_and(|fate| fate != DeliveryFate::Taken))
+    }
+
     fn engine_id(&self, message: &str, to: &str) -> Option<String> {
         let stopped = || self.stopped.iter().find_map(|link| link.find_given_id(message, to));
         self.open.iter().find_map(|post| post.find_given_id(message, to)).or_else(stopped)

@@ -214,6 +214,13 @@ impl MessageLink {
         Some(describe_fate(entry, &self.name, &self.engine.describe_engine(), state.as_ref()))
     }
 
+    /// Returns true if the engine does not have a message that the link took for a recipient; `None` if the link did
+    /// not take it.
+    pub fn is_underway(&self, message: &str, to: &str) -> Option<bool> {
+        let journal = self.journal.lock();
+        journal.find_entry(message, to).map(|entry| entry.stage != DeliveryStage::Taken)
+    }
+
     /// Returns the id that the engine gave a message for a recipient.
     pub fn find_given_id(&self, message: &str, to: &str) -> Option<String> {
         self.journal.lock().find_entry(message, to)?.given_id.clone()

@@ -76,6 +76,12 @@ pub trait LinkRouter: Send + Sync + fmt::Debug {
     /// Returns the fate of a message for a recipient; `None` if no link took it.
     fn delivery_fate(&self, message: &str, to: &str) -> Option<DeliveryFate>;
 
+    /// Returns true if a link took this message for a recipient, and its engine does not have it. Many messages may be
+    /// asked about.
+    fn is_underway(&self, message: &str, to: &str) -> bool {
+        self.delivery_fate(message, to).is_some_and(|fate| fate != DeliveryFate::Taken)
+    }
+
     /// Returns the id that the engine gave a message for a recipient, where engines give ids of their own and this one
     /// is known.
     fn engine_id(&self, _message: &str, _to: &str) -> Option<String> {

@@ -12,7 +12,7 @@ use super::table_facts::{AmpFlag, AmpTableFacts, BY_ID};
 use super::{AmpStore, address, edit};
 use crate::model::{Timestamp, sanitize_line};
 use crate::store::atomic_file::FileSlot;
-use crate::store::engine::files::{self, FileTable, StoreFile};
+use crate::store::engine::files::{self, DirCache, FileTable, StoreFile};
 use crate::store::fs::Stamp;
 use crate::store::{
     DeliveryFate, DeliveryQueue, InboundMail, LinkRouter, MessageAppender as _, OutboundMail,
@@ -124,9 +124,10 @@ impl DeliveryQueue for AmpStore {
         let Some(router) = self.format.router.get() else { return Ok(false) };
         let mut done = false;
         let mut failed = None;
+        let mut dirs = DirCache::new(&self.properties.dir);
         for (n, underway) in self.format.list_pending_relays() {
             let Some(given) = router.engine_id(&underway.id, &underway.to) else { continue };
-            match self.write_relayed_id(n, &given) {
+            match self.write_relayed_id(&mut dirs, n, &given) {
                 Ok(noted) => done |= noted,
                 Err(e) => failed = failed.or(Some(e)),
             }
@@ -252,15 +253,19 @@ impl AmpStore {
     }
 
     /// Writes the id that a provider assigned into the message's file in `sent/`. Returns true if the file changed.
-    fn write_relayed_id(&self, n: u32, given: &str) -> Result<bool, StoreError> {
+    fn write_relayed_id(
+        &self,
+        dirs: &mut DirCache<'_>,
+        n: u32,
+        given: &str,
+    ) -> Result<bool, StoreError> {
         let file: StoreFile<AmpTableFacts> = self.find_file(n)?;
-        let (stamp, bytes) = self.read_file_bytes(&file, FILE_BYTES + 1)?;
+        let (stamp, bytes) = self.read_file_bytes_in(dirs, &file, FILE_BYTES + 1)?;
         let Some(edited) = edit::set_relayed_id(&bytes, given) else { return Ok(false) };
         let path = self.properties.dir.join(file.path());
         let io = |e| StoreError::io(&path, e);
-        let dir = confined::open_dir(&self.properties.dir, &files::path_parts(&file.folder))
-            .map_err(io)?;
-        let done = FileSlot::for_component(&dir, &file.name)
+        let dir = dirs.open(&file.folder).map_err(io)?;
+        let done = FileSlot::for_component(&*dir, &file.name)
             .and_then(|slot| slot.replace_if_unchanged(&stamp, &edited));
         let done = done.map_err(io)?.is_some();
         self.note_change(&path);
@@ -358,10 +363,7 @@ fn list_multicast_members(stored: &AmpMessage<'_>, facts: &AmpFacts) -> Vec<(Str
 
 /// Returns true if a link has a note about one of these messages.
 fn has_relay_note(router: &dyn LinkRouter, all: &[(String, String)]) -> bool {
-    let says = |(id, to): &(String, String)| {
-        router.delivery_fate(id, to).is_some_and(|fate| fate != DeliveryFate::Taken)
-    };
-    all.iter().any(says)
+    all.iter().any(|(id, to)| router.is_underway(id, to))
 }
 
 /// Returns true if a file holds the arrived message: the same bytes, or the same content spelled differently. Newlines

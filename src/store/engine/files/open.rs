@@ -71,11 +71,24 @@ impl<F: FileFormat> FileStore<F> {
         file: &StoreFile<F::Facts>,
         limit: usize,
     ) -> Result<(Stamp, Vec<u8>), StoreError> {
-        let open = || {
-            let dir = DirCache::new(&self.properties.dir).open(&file.folder)?;
+        self.read_file_bytes_in(&mut DirCache::new(&self.properties.dir), file, limit)
+    }
+
+    /// Returns the bytes of a file, as [`FileStore::read_file_bytes`], with the folders of a cache.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read_file_bytes_in(
+        &self,
+        dirs: &mut DirCache<'_>,
+        file: &StoreFile<F::Facts>,
+        limit: usize,
+    ) -> Result<(Stamp, Vec<u8>), StoreError> {
+        let mut read = || {
+            let dir = dirs.open(&file.folder)?;
             confined::read_whole(&confined::open_file(&dir, &file.name)?, limit)
         };
-        open().map_err(|e| match e.kind() {
+        read().map_err(|e| match e.kind() {
             io::ErrorKind::NotFound => StoreError::Moved,
             _ => StoreError::io(&self.properties.dir.join(file.path()), e),
         })
