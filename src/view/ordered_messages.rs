@@ -34,12 +34,12 @@ impl OrderedMessages {
     /// Returns the messages of a thread in listing order.
     pub fn thread_messages(&self, tables: &IndexTables, thread: ThreadIx) -> Arc<Vec<MsgIx>> {
         let make = || Arc::new(tables.threads.thread_messages(&tables.messages, thread));
-        self.by_thread.get(thread, tables.generation(), make)
+        self.by_thread.get(thread, tables.name_generation(), make)
     }
 
     /// Returns all messages in listing order, for `scope = "all"`.
     pub fn all_messages(&self, tables: &IndexTables) -> Arc<Vec<MsgIx>> {
-        self.all.get((), tables.generation(), || {
+        self.all.get((), tables.name_generation(), || {
             let mut all: Vec<MsgIx> = tables
                 .messages
                 .live_messages()
@@ -53,7 +53,8 @@ impl OrderedMessages {
     /// Returns the time of the newest message of all threads that are shown, also between other agents.
     pub fn newest_time(&self, tables: &IndexTables) -> Option<Timestamp> {
         let IndexTables { messages, threads, .. } = tables;
-        self.newest.get((), tables.generation(), || {
+        // A change of marks does not look at all messages again.
+        self.newest.get((), tables.name_generation(), || {
             // The threads of my own messages are shown. Only few others are newer, so few threads are looked up.
             let mine = messages.lists().newest_time();
             let live = messages.live_messages().map(|ix| messages.entry(ix));
