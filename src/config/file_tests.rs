@@ -574,6 +574,7 @@ fn wrong_values_are_told_wherever_they_are() {
             "[[link]]\nkind = \"nats\"\nurl = 5",
             "3: url = 5: must be a text in quotes, or a list of them",
         ),
+        (&format!("{nats}spcae = \"x\""), "4: unknown key \"spcae\"; did you mean \"space\"?"),
         (
             "[[link]]\nkind = \"nats\"\nurl = []",
             "1: a link of kind \"nats\" needs url = \"nats://HOST:4222\"",

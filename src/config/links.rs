@@ -8,8 +8,11 @@ use super::values::parse_entry_name;
 use crate::link::{LinkConfig, LinkKind};
 use crate::model::find_word;
 
+/// The key of [`LinkConfig::settings`].
+pub(super) const LINK_SETTINGS: &str = "link settings";
+
 impl<'a> ConfigReader<'a> {
-    /// Moves the settings of one kind into a table below `kind`, as serde reads an enum.
+    /// Moves the settings of one kind into a table below its name, as serde reads an enum.
     pub(super) fn nest_settings(&mut self, link: &mut SpannedValue<'a>) {
         let span = link.span();
         let DeValue::Table(table) = link.get_mut() else { return };
@@ -27,7 +30,7 @@ impl<'a> ConfigReader<'a> {
             *table = all.filter(|(key, _)| LinkKind::from_key(key.get_ref()).is_none()).collect();
         }
         let kind = found.unwrap_or(LinkKind::WITHOUT_SETTINGS);
-        nest_keys(table, &span, ("kind", kind.name), kind.keys);
+        nest_keys(table, &span, (LINK_SETTINGS, kind.name), kind.keys);
     }
 
     /// Checks a `[[link]]`, gives it its default names, and makes its paths absolute.
@@ -42,8 +45,8 @@ impl<'a> ConfigReader<'a> {
         if let Some(absence) = kind.explain_absence().filter(|_| is_fine) {
             self.report_problem(&table.span(), absence);
         }
-        let settings = table.get_ref().get("kind").and_then(|kind| kind.get_ref().get(own));
-        if let Some(settings) = settings {
+        let settings = table.get_ref().get(LINK_SETTINGS);
+        if let Some(settings) = settings.and_then(|settings| settings.get_ref().get(own)) {
             self.check_settings(settings, kind.keys, link.settings.files_mut());
             if let Some((key, example)) = kind.needed_key.filter(|_| !link.off) {
                 let value = settings.get_ref().get(key).map(Spanned::get_ref);

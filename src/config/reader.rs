@@ -13,7 +13,8 @@ use toml::de::{DeString, DeTable, DeValue, ValueDeserializer};
 
 use super::env::Env;
 use super::file::{Config, ConfigProblem, KEYS, line_number_at};
-use super::stores::SETTINGS;
+use super::links::LINK_SETTINGS;
+use super::stores::STORE_SETTINGS;
 use super::values::parse_path;
 use crate::link::LinkKind;
 use crate::link::secret::strip_login;
@@ -282,14 +283,20 @@ fn remove_refused<'a>(
     }
 }
 
-/// Returns the keys that a person writes for a key that serde knows. Those of one kind of store are written into
-/// `[[store]]` itself.
+/// Returns the keys that a person writes for a key that serde knows. Those of one kind are written into `[[store]]` or
+/// `[[link]]` itself.
 fn list_written_keys(key: &str) -> Vec<&str> {
-    if key != SETTINGS {
-        return vec![key];
+    match key {
+        STORE_SETTINGS => {
+            let own = Kind::ALL.iter().flat_map(|kind| kind.row().keys).map(|(own, _)| *own);
+            own.filter(|own| *own != "me").collect()
+        }
+        LINK_SETTINGS => {
+            let own = LinkKind::ALL.iter().flat_map(|kind| kind.keys).map(|(own, _)| *own);
+            std::iter::once("kind").chain(own).collect()
+        }
+        _ => vec![key],
     }
-    let own = Kind::ALL.iter().flat_map(|kind| kind.row().keys).map(|(own, _)| *own);
-    own.filter(|own| *own != "me").collect()
 }
 
 /// Returns the text about an unknown key: its place, the nearest known key, or all known ones.

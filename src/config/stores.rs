@@ -28,27 +28,24 @@ pub struct StoreConfig {
     pub me: Option<String>,
     /// The links that its own configuration describes carry its mail.
     pub links: bool,
-    /// The settings that only stores of its kind have.
+    /// The settings that only stores of its kind have. A person writes them into `[[store]]` itself.
+    #[serde(rename = "store settings")]
     pub settings: KindSettings,
 }
 
-/// The key of [`StoreConfig::settings`]. A person writes the settings into `[[store]]` itself.
-pub(super) const SETTINGS: &str = "settings";
+/// The key of [`StoreConfig::settings`].
+pub(super) const STORE_SETTINGS: &str = "store settings";
 
 impl<'a> ConfigReader<'a> {
     /// Moves the keys that only stores of one kind have into a table of their own, as serde reads them.
     pub(super) fn nest_store_settings(&mut self, store: &mut SpannedValue<'a>) {
         let span = store.span();
         let DeValue::Table(table) = store.get_mut() else { return };
-        if let Some((key, _)) = table.remove_entry(SETTINGS) {
-            let text = format!("unknown key {SETTINGS:?}; write its keys into [[store]] itself");
-            self.report_problem(&key.span(), text);
-        }
         let word = table.get("kind").and_then(|kind| kind.get_ref().as_str());
         if let Some(kind) = word.and_then(|word| word.parse::<Kind>().ok())
             && !kind.row().keys.is_empty()
         {
-            nest_keys(table, &span, (SETTINGS, kind.as_str()), kind.row().keys);
+            nest_keys(table, &span, (STORE_SETTINGS, kind.as_str()), kind.row().keys);
         }
     }
 
@@ -74,7 +71,8 @@ impl<'a> ConfigReader<'a> {
             self.check_texts(table, "dir", check_amq_root);
         }
         let word = store.kind.as_str();
-        let own = table.get_ref().get(SETTINGS).and_then(|settings| settings.get_ref().get(word));
+        let own =
+            table.get_ref().get(STORE_SETTINGS).and_then(|settings| settings.get_ref().get(word));
         if let Some(own) = own {
             self.check_settings(own, store.kind.row().keys, store.settings.files_mut());
         }

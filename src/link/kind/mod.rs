@@ -73,8 +73,8 @@ pub struct LinkConfig<S = LinkSettings> {
     /// True if the link is switched off.
     #[serde(default)]
     pub off: bool,
-    /// The settings that links of other kinds do not have.
-    #[serde(rename = "kind")]
+    /// The settings that only links of its kind have. A person writes them into `[[link]]` itself, beside the kind.
+    #[serde(rename = "link settings")]
     pub settings: S,
 }
 
