@@ -17,7 +17,7 @@ use toml::de::{DeTable, DeValue};
 use super::env::Env;
 use super::paths::default_config_file;
 use super::reader::{ConfigReader, MEMBERS, SpannedValue, list_entries};
-use super::stores::StoreConfig;
+use super::stores::{StoreConfig, nest_store_settings};
 use super::values::{parse_alias, parse_muted, read_duration, read_size};
 use crate::link;
 use crate::model::{
@@ -222,7 +222,7 @@ impl<'a> ConfigReader<'a> {
         let (span, mut table) = (file.span(), file.into_inner());
         self.remove_non_tables(&mut table);
         if let Some(DeValue::Array(stores)) = table.get_mut("store").map(Spanned::get_mut) {
-            stores.iter_mut().for_each(|store| self.nest_store_settings(store));
+            stores.iter_mut().for_each(nest_store_settings);
         }
         if let Some(DeValue::Array(links)) = table.get_mut("link").map(Spanned::get_mut) {
             links.iter_mut().for_each(|link| self.nest_settings(link));

@@ -36,19 +36,19 @@ pub struct StoreConfig {
 /// The key of [`StoreConfig::settings`].
 pub(super) const STORE_SETTINGS: &str = "store settings";
 
-impl<'a> ConfigReader<'a> {
-    /// Moves the keys that only stores of one kind have into a table of their own, as serde reads them.
-    pub(super) fn nest_store_settings(&mut self, store: &mut SpannedValue<'a>) {
-        let span = store.span();
-        let DeValue::Table(table) = store.get_mut() else { return };
-        let word = table.get("kind").and_then(|kind| kind.get_ref().as_str());
-        if let Some(kind) = word.and_then(|word| word.parse::<Kind>().ok())
-            && !kind.row().keys.is_empty()
-        {
-            nest_keys(table, &span, (STORE_SETTINGS, kind.as_str()), kind.row().keys);
-        }
+/// Moves the keys that only stores of one kind have into a table of their own, as serde reads them.
+pub(super) fn nest_store_settings(store: &mut SpannedValue<'_>) {
+    let span = store.span();
+    let DeValue::Table(table) = store.get_mut() else { return };
+    let word = table.get("kind").and_then(|kind| kind.get_ref().as_str());
+    if let Some(kind) = word.and_then(|word| word.parse::<Kind>().ok())
+        && !kind.row().keys.is_empty()
+    {
+        nest_keys(table, &span, (STORE_SETTINGS, kind.as_str()), kind.row().keys);
     }
+}
 
+impl ConfigReader<'_> {
     /// Checks a `[[store]]`, gives it its default name, and makes its folder absolute.
     pub(super) fn check_store(&mut self, table: &SpannedValue<'_>, store: &mut StoreConfig) {
         let kind = table.get_ref().get("kind").map(|kind| kind.get_ref().as_str());
