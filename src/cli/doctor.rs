@@ -280,13 +280,16 @@ fn find_duplicate_stores(
 /// Returns a warning for each store at a default place whose mail is not read. That of a mount of msgfs is for mail
 /// programs.
 fn find_unused_stores(context: &CommandContext) -> Vec<DoctorProblem> {
+    let unused = context.config.find_unused_stores(&context.env);
+    if unused.is_empty() {
+        return Vec::new();
+    }
     let mounts = mountpoint::read_mounts().unwrap_or_default();
     let ours = mountpoint::list_our_mounts(&mounts);
     let is_foreign = |(_, dir): &(Kind, PathBuf)| {
         let real = fs::canonicalize(dir);
         real.is_ok_and(|real| !ours.iter().any(|mount| real.starts_with(&mount.mountpoint)))
     };
-    let unused = context.config.find_unused_stores(&context.env).into_iter().filter(is_foreign);
     let warn = |(kind, dir): (Kind, PathBuf)| {
         DoctorProblem::warning(format!(
             "the mail in {} is not read, because no [[store]] has this folder; to read it, add one \
@@ -295,7 +298,7 @@ fn find_unused_stores(context: &CommandContext) -> Vec<DoctorProblem> {
             context.display_path(&context.config_file())
         ))
     };
-    unused.map(warn).collect()
+    unused.into_iter().filter(is_foreign).map(warn).collect()
 }
 
 fn find_state_problems(context: &CommandContext) -> Vec<DoctorProblem> {

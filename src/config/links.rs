@@ -36,7 +36,6 @@ impl<'a> ConfigReader<'a> {
     /// Checks a `[[link]]`, gives it its default names, and makes its paths absolute.
     pub(super) fn check_link(&mut self, table: &SpannedValue<'_>, link: &mut LinkConfig) {
         let kind = link.kind();
-        let own = kind.name;
         self.check_texts(table, "name", parse_entry_name);
         self.check_texts(table, "store", parse_entry_name);
         self.resolve_path(table, "ca", &mut link.ca);
@@ -46,7 +45,7 @@ impl<'a> ConfigReader<'a> {
             self.report_problem(&table.span(), absence);
         }
         let settings = table.get_ref().get(LINK_SETTINGS);
-        if let Some(settings) = settings.and_then(|settings| settings.get_ref().get(own)) {
+        if let Some(settings) = settings.and_then(|settings| settings.get_ref().get(kind.name)) {
             self.check_settings(settings, kind.keys, link.settings.files_mut());
             if let Some((key, example)) = kind.needed_key.filter(|_| !link.off) {
                 let value = settings.get_ref().get(key).map(Spanned::get_ref);
