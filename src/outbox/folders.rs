@@ -152,18 +152,16 @@ impl ComposeFolders {
             let number = entry.file_name().to_str().and_then(|n| n.parse::<u64>().ok());
             let Some(number) = number else { continue };
             state.next = state.next.max(number);
-            let loaded = read_sent_ids(&entry.path()).and_then(|sent| {
-                if !sent.iter().any(|id| spooled.contains(id.as_str())) {
-                    return load_folder(entry.path()).map(Some);
-                }
+            let sent = read_sent_ids(&entry.path());
+            if sent.as_ref().is_ok_and(|ids| ids.iter().any(|id| spooled.contains(id.as_str()))) {
                 if !read_only {
                     remove_sent_folder(&entry.path())?;
                 }
-                Ok(None)
-            });
-            match loaded {
-                Ok(None) => {}
-                Ok(Some((name, mut folder))) => {
+                continue;
+            }
+            // Without the ids the message could go a second time.
+            match sent.and_then(|_| load_folder(entry.path())) {
+                Ok((name, mut folder)) => {
                     folder.accepted &= !read_only;
                     state.all.insert(name, folder);
                 }
@@ -522,7 +520,6 @@ fn new_folder(dir: PathBuf) -> ComposeFolder {
 fn read_sent_ids(dir: &Path) -> io::Result<Vec<String>> {
     match std::fs::read_to_string(dir.join(SENT_AS)) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        // Without the ids the message could go a second time.
         read => Ok(read?.lines().map(str::to_owned).collect()),
     }
 }
