@@ -265,12 +265,15 @@ def three(value: float) -> str:
 
 def table(rows: list[Row]) -> str:
     """The results in Markdown."""
-    lines = ["| what | msgfs | peer | | ratio | target |", "|---|---:|---:|---|---:|---|"]
-    for row in rows:
-        peer = human(row.peer, row.unit) if row.peer == row.peer else ""
-        ratio = f"{three(row.ratio)}×" if row.ratio == row.ratio else ""
-        lines.append(f"| {row.what} | {human(row.ours, row.unit)} | {peer} | {row.peer_name} | {ratio} | {row.target} |")
-    return "\n".join(lines)
+    head = ["| what | msgfs | peer | | ratio | target |", "|---|---:|---:|---|---:|---|"]
+    return "\n".join(head + [table_line(row) for row in rows])
+
+
+def table_line(row: Row) -> str:
+    """One result in Markdown."""
+    peer = human(row.peer, row.unit) if row.peer == row.peer else ""
+    ratio = f"{three(row.ratio)}×" if row.ratio == row.ratio else ""
+    return f"| {row.what} | {human(row.ours, row.unit)} | {peer} | {row.peer_name} | {ratio} | {row.target} |"
 
 
 def as_json(rows: list[Row], about: dict[str, object]) -> str:
