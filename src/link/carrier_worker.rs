@@ -77,7 +77,7 @@ pub(super) fn run_carrier(
             }
             Err(why) => {
                 let outcome = ExchangeOutcome::away(why);
-                let mut log = OutcomeLog::open(&folder)?;
+                let mut log = OutcomeLog::open(&folder, order.task.is_delivery())?;
                 log.append(&line_of(first_message(&order.task), outcome))?;
                 log.append(&OutcomeLine::End)?;
                 orders.report(ENDED);
@@ -160,7 +160,7 @@ impl CarrierWorker<'_> {
         folder: &Path,
         task: &CarrierTask,
     ) -> io::Result<()> {
-        let mut log = OutcomeLog::open(folder)?;
+        let mut log = OutcomeLog::open(folder, task.is_delivery())?;
         match task {
             CarrierTask::Deliver { messages } => {
                 self.deliver_messages(orders, folder, messages, &mut log)?;
@@ -432,7 +432,7 @@ impl RunningExchange {
     fn end_process(&self) -> ! {
         let minutes = LONGEST.as_secs() / 60;
         let why = format!("the exchange took more than {minutes} minutes and was ended");
-        let _ = OutcomeLog::open(&self.job).and_then(|mut log| {
+        let _ = OutcomeLog::open(&self.job, self.no.is_some()).and_then(|mut log| {
             log.append(&line_of(self.no, ExchangeOutcome::Unknown { why }))?;
             log.append(&OutcomeLine::End)
         });

@@ -5,13 +5,14 @@
 //! that no carrier has and that has no last line shows that its carrier died: the first message without an outcome may
 //! have been sent, and those behind it were not begun.
 //!
-//! An order to send needs no sync. After a loss of power the journal alone says which messages may have been sent, and
-//! they count as unknown. An order to fetch is synced, because its folder may hold mail that the server has deleted.
+//! An order to send needs no sync, nor do its outcomes. After a loss of power the journal alone says which messages may
+//! have been sent, and they count as unknown. An order to fetch is synced with its outcome, because its folder may hold
+//! mail that the server has deleted.
 
 use std::ffi::OsStr;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -36,9 +37,6 @@ const RAW: &str = "raw";
 const ASKED: &str = ".asked";
 /// The limit on the size of any of these files.
 const MAX_FILE: u64 = 64 << 20;
-/// The longest time for which an outcome waits for its sync while the carrier goes on. A loss of power within it makes
-/// a delivered message an unknown one.
-const SYNC_WITHIN: Duration = Duration::from_millis(5);
 
 /// The task of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,6 +63,13 @@ pub enum CarrierTask {
         /// The engine's ids.
         ids: Vec<String>,
     },
+}
+
+impl CarrierTask {
+    /// Returns true if messages are delivered.
+    pub(super) fn is_delivery(&self) -> bool {
+        matches!(self, Self::Deliver { .. } | Self::Send(_))
+    }
 }
 
 /// A message to deliver.
@@ -301,36 +306,29 @@ pub fn link_folder(raw: &Path) -> Option<&Path> {
 #[derive(Debug)]
 pub(super) struct OutcomeLog {
     log: AppendLog,
-    /// The time of the oldest line that is not synced.
-    unsynced_since: Option<Instant>,
+    sync: AppendSync,
 }
 
 impl OutcomeLog {
-    /// Opens the file of outcomes in a job's folder.
+    /// Opens the file of outcomes in a job's folder. `is_delivery` is false for a fetch and for an acknowledgement.
     ///
     /// # Errors
     /// Returns the system's error.
-    pub fn open(job: &Path) -> io::Result<Self> {
+    pub fn open(job: &Path, is_delivery: bool) -> io::Result<Self> {
         let mut log = AppendLog::new(job.join(OUTCOMES));
         log.open()?;
-        Ok(Self { log, unsynced_since: None })
+        let sync = if is_delivery { AppendSync::Later } else { AppendSync::Now };
+        Ok(Self { log, sync })
     }
 
-    /// Appends a line. It survives this process at once, and the power of the machine within `SYNC_WITHIN` while
-    /// lines follow; the last line of a job is synced at once.
+    /// Appends a line, which survives this process. The outcome of a fetch also survives a loss of power.
     ///
     /// # Errors
     /// Returns the system's error.
     pub fn append(&mut self, line: &OutcomeLine) -> io::Result<()> {
         let mut bytes = serde_json::to_vec(line)?;
         bytes.push(b'\n');
-        let since = *self.unsynced_since.get_or_insert_with(Instant::now);
-        let is_due = *line == OutcomeLine::End || since.elapsed() >= SYNC_WITHIN;
-        self.log.append(&bytes, if is_due { AppendSync::Now } else { AppendSync::Later })?;
-        if is_due {
-            self.unsynced_since = None;
-        }
-        Ok(())
+        self.log.append(&bytes, self.sync).map(drop)
     }
 }
 
@@ -362,7 +360,7 @@ mod tests {
         let task = CarrierTask::Deliver { messages: vec![message(7), message(8)] };
         let mut job = CarrierJob::new(dir.path(), "1", &settings(), task.clone()).unwrap();
         let folder = job_folder(dir.path(), "1");
-        let mut log = OutcomeLog::open(&folder).unwrap();
+        let mut log = OutcomeLog::open(&folder, true).unwrap();
         let line = |no| OutcomeLine::Message { no, outcome: ExchangeOutcome::Done };
         assert_eq!(job.read_outcomes().unwrap(), []);
         log.append(&line(7)).unwrap();

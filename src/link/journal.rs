@@ -15,7 +15,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 pub use self::entry::{DeliveryStage, EntryChange, FailedTries, JournalEntry};
-pub use self::wire_files::{progress_note_path, remove_wire_files, write_wire_file};
+pub use self::wire_files::{
+    progress_note_path, remove_wire_files, sync_wire_files, write_wire_file,
+};
 use crate::store::append_log::{AppendLog, AppendSync, read_log, split_log};
 
 /// The name of the journal's file in the link's folder.
@@ -89,6 +91,8 @@ pub struct Journal {
     entries: BTreeMap<u64, JournalEntry>,
     /// The numbers of the entries of each message, the oldest first.
     by_message: HashMap<String, Vec<u64>>,
+    /// The numbers of the entries that have no line yet.
+    unsynced: Vec<u64>,
     /// The entries that may go, by [rank](JournalEntry::rank) and number; `waiting` has the others, by the moment from
     /// which on they may go.
     ready: BTreeSet<(i64, u64)>,
@@ -130,6 +134,7 @@ impl Journal {
             next_no: 0,
             entries: BTreeMap::new(),
             by_message: HashMap::new(),
+            unsynced: Vec::new(),
             ready: BTreeSet::new(),
             waiting: BTreeSet::new(),
             refused: 0,
@@ -159,23 +164,44 @@ impl Journal {
         (no, self.wire_path(no))
     }
 
-    /// Accepts a message for a recipient durably, whose bytes are [on disk](write_wire_file) under this reserved
-    /// number. Returns false if the message is known, and the bytes are not needed.
+    /// Adds a message for a recipient, whose bytes are in the [file](write_wire_file) of this reserved number. It is
+    /// accepted once it is [recorded](Self::record_accepted). Returns false if the message is known, and the bytes are
+    /// not needed.
+    pub fn add_unsynced(&mut self, no: u64, message: &str, to: &str, now: i64) -> bool {
+        if self.find_entry(message, to).is_some() {
+            return false;
+        }
+        self.insert_entry(no, (message.to_owned(), to.to_owned()), now, DeliveryStage::Unsynced);
+        self.unsynced.push(no);
+        true
+    }
+
+    /// Returns the numbers of the messages that were added and not recorded, and the paths of their bytes.
+    pub fn list_unsynced(&self) -> (Vec<u64>, Vec<PathBuf>) {
+        let paths = self.unsynced.iter().map(|no| self.wire_path(*no)).collect();
+        (self.unsynced.clone(), paths)
+    }
+
+    /// Records durably that some messages are accepted, whose bytes are on disk. All share one sync.
     ///
     /// # Errors
-    /// Returns the system's error; then the message was not accepted.
-    pub fn spool_message(
-        &mut self,
-        no: u64,
-        message: &str,
-        to: &str,
-        now: i64,
-    ) -> io::Result<bool> {
-        if self.find_entry(message, to).is_some() {
-            return Ok(false);
+    /// Returns the system's error; then they were not accepted.
+    pub fn record_accepted(&mut self, numbers: &[u64]) -> io::Result<()> {
+        let line = |no: &u64| {
+            let JournalEntry { message, to, since, .. } = self.entries.get(no)?.clone();
+            Some(JournalLine::Spooled { no: *no, message, to, at: since })
+        };
+        self.append_lines(numbers.iter().filter_map(line).collect())?;
+        self.unsynced.retain(|no| !numbers.contains(no));
+        Ok(())
+    }
+
+    /// Forgets messages that were added and cannot be recorded.
+    pub fn forget_unsynced(&mut self, numbers: &[u64]) {
+        self.unsynced.retain(|no| !numbers.contains(no));
+        for no in numbers {
+            self.remove_entry(*no);
         }
-        let (message, to) = (message.to_owned(), to.to_owned());
-        self.append_line(JournalLine::Spooled { no, message, to, at: now }).map(|()| true)
     }
 
     /// Removes the bytes of messages that are over or were never accepted, because the process ended before it removed
@@ -396,21 +422,8 @@ impl Journal {
         match line {
             JournalLine::Spooled { no, message, to, at } => {
                 self.next_no = self.next_no.max(no + 1);
-                self.by_message.entry(message.clone()).or_default().push(no);
                 let stage = DeliveryStage::Waits { until: at, why: None };
-                let entry = JournalEntry {
-                    message,
-                    to,
-                    since: at,
-                    tries: 0,
-                    stage,
-                    failed: None,
-                    has_unanswered_try: false,
-                    given_id: None,
-                    ended_at: None,
-                };
-                let old = self.entries.insert(no, entry);
-                self.reindex_entry(no, old.map(|old| old.stage).as_ref());
+                self.insert_entry(no, (message, to), at, stage);
             }
             JournalLine::Trying { no, tries } => self.update_entry(no, |entry| {
                 entry.tries = tries;
@@ -452,6 +465,38 @@ impl Journal {
         }
     }
 
+    fn insert_entry(&mut self, no: u64, whose: (String, String), at: i64, stage: DeliveryStage) {
+        let (message, to) = whose;
+        let numbers = self.by_message.entry(message.clone()).or_default();
+        if !numbers.contains(&no) {
+            numbers.push(no);
+        }
+        let entry = JournalEntry {
+            message,
+            to,
+            since: at,
+            tries: 0,
+            stage,
+            failed: None,
+            has_unanswered_try: false,
+            given_id: None,
+            ended_at: None,
+        };
+        let old = self.entries.insert(no, entry);
+        self.reindex_entry(no, old.map(|old| old.stage).as_ref());
+    }
+
+    fn remove_entry(&mut self, no: u64) {
+        let Some(entry) = self.entries.remove(&no) else { return };
+        self.reindex_entry(no, Some(&entry.stage));
+        if let Entry::Occupied(mut numbers) = self.by_message.entry(entry.message) {
+            numbers.get_mut().retain(|kept| *kept != no);
+            if numbers.get().is_empty() {
+                numbers.remove();
+            }
+        }
+    }
+
     fn update_entry(&mut self, no: u64, change: impl FnOnce(&mut JournalEntry)) {
         if let Some(entry) = self.entries.get_mut(&no) {
             let old = entry.stage.clone();
@@ -471,14 +516,14 @@ impl Journal {
             }
             Some(DeliveryStage::Trying) => drop(self.ready.remove(&(0, no))),
             Some(DeliveryStage::Refused(_)) => self.refused -= 1,
-            Some(DeliveryStage::Taken) | None => {}
+            Some(DeliveryStage::Unsynced | DeliveryStage::Taken) | None => {}
         }
         match self.entries.get(&no).map(|entry| &entry.stage) {
             Some(DeliveryStage::Waits { until, .. }) => drop(self.waiting.insert((*until, no))),
             // Its job is over or lost when this set is asked.
             Some(DeliveryStage::Trying) => drop(self.ready.insert((0, no))),
             Some(DeliveryStage::Refused(_)) => self.refused += 1,
-            Some(DeliveryStage::Taken) | None => {}
+            Some(DeliveryStage::Unsynced | DeliveryStage::Taken) | None => {}
         }
     }
 
@@ -492,15 +537,7 @@ impl Journal {
         let old = self.entries.iter().filter(|(_, entry)| entry.ended_at.is_some_and(is_old));
         let old: Vec<u64> = old.map(|(no, _)| *no).collect();
         for no in old {
-            if let Some(entry) = self.entries.remove(&no) {
-                self.reindex_entry(no, Some(&entry.stage));
-                if let Entry::Occupied(mut numbers) = self.by_message.entry(entry.message) {
-                    numbers.get_mut().retain(|kept| *kept != no);
-                    if numbers.get().is_empty() {
-                        numbers.remove();
-                    }
-                }
-            }
+            self.remove_entry(no);
         }
     }
 
@@ -526,7 +563,9 @@ impl Journal {
                 DeliveryStage::Waits { why: None, until } if entry.tries > 0 => {
                     lines.push(JournalLine::Untried { no, at: *until });
                 }
-                DeliveryStage::Waits { why: None, .. } | DeliveryStage::Trying => {}
+                DeliveryStage::Waits { why: None, .. }
+                | DeliveryStage::Trying
+                | DeliveryStage::Unsynced => {}
                 DeliveryStage::Waits { until, why: Some(why) } => {
                     let (until, why, failed) = (*until, why.clone(), entry.failed);
                     lines.push(JournalLine::Later { no, until, why, failed, unanswered });

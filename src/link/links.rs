@@ -530,6 +530,11 @@ impl LinkRouter for MessageLinkRoutes {
         }
     }
 
+    fn sync_accepted(&self) -> std::io::Result<()> {
+        // Each link is synced, also behind one that fails.
+        self.open.iter().map(|post| post.sync_accepted()).fold(Ok(()), std::io::Result::and)
+    }
+
     fn delivery_fate(&self, message: &str, to: &str) -> Option<DeliveryFate> {
         let stopped = || self.stopped.iter().find_map(|link| link.find_fate(message, to));
         self.open.iter().find_map(|post| post.find_fate(message, to)).or_else(stopped)

@@ -29,7 +29,7 @@ use super::journal::{self, DeliveryStage, EntryChange, Journal, JournalEntry};
 use super::kind;
 use super::lifecycle::{Link, LinkCallbacks, LinkEvent};
 use super::request::LinkRequest;
-use crate::model::locks::{Condvar, Mutex};
+use crate::model::locks::{Condvar, LockLevel, Mutex};
 use crate::model::{Timestamp, sanitize_line};
 use crate::store::{DeliveryFate, InboundMail, OutboundMail};
 
@@ -62,6 +62,9 @@ pub struct MessageLink {
     program: CarrierProgram,
     carrier: Mutex<Option<CarrierProcess>>,
     journal: Mutex<Journal>,
+    /// The reason why accepted messages could not be synced and are forgotten, until a store learns of it. One thread
+    /// syncs at a time.
+    lost_acceptance: Mutex<Option<(io::ErrorKind, String)>>,
     board: Arc<HealthBoard>,
     wakeup: Arc<LinkWakeup>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -133,6 +136,7 @@ impl MessageLink {
             program,
             carrier: Mutex::default(),
             journal: Mutex::new(journal),
+            lost_acceptance: Mutex::with_level(LockLevel::Spool, None),
             board,
             wakeup: Arc::default(),
             thread: Mutex::default(),
@@ -172,7 +176,8 @@ impl MessageLink {
         self.engine.as_ref()
     }
 
-    /// Accepts a message for one recipient durably. Does nothing if the message is known.
+    /// Accepts a message for one recipient. It is on disk once [`Self::sync_accepted`] has returned, and before a
+    /// carrier gets it. Does nothing if the message is known.
     ///
     /// # Errors
     /// Returns the system's error; then the message was not accepted.
@@ -187,22 +192,60 @@ impl MessageLink {
                 // journal.
                 let (no, path) = self.journal.lock().reserve_number();
                 let written = journal::write_wire_file(&path, &wire);
-                let spooled = written
-                    .and_then(|()| self.journal.lock().spool_message(no, message, to, now()));
-                if !matches!(spooled, Ok(true)) {
+                let is_added =
+                    written.is_ok() && self.journal.lock().add_unsynced(no, message, to, now());
+                if !is_added {
                     journal::remove_wire_files(&[path]);
                 }
-                spooled?;
+                written?;
             }
             Err(EncodeError::Final(why)) => {
                 self.journal.lock().refuse_at_once(message, to, &why, now())?;
+                self.update_board();
             }
             // The store hands the message over again.
             Err(EncodeError::Passing(error)) => return Err(error),
         }
-        self.update_board();
         self.wake_thread();
         Ok(())
+    }
+
+    /// Waits until all accepted messages are on disk.
+    ///
+    /// # Errors
+    /// Returns the system's error. Then some messages that were accepted since the last call are forgotten, and the
+    /// store hands them over again.
+    pub fn sync_accepted(&self) -> io::Result<()> {
+        let mut lost = self.lost_acceptance.lock();
+        let is_new = self.record_accepted(&mut lost).is_ok_and(|is_new| is_new);
+        if let Some((kind, why)) = lost.take() {
+            return Err(io::Error::new(kind, why));
+        }
+        drop(lost);
+        if is_new {
+            self.wake_thread();
+        }
+        Ok(())
+    }
+
+    /// Records the accepted messages: first their bytes reach the disk, then their lines. Returns true if there were
+    /// any. If that fails, it forgets them and notes the reason.
+    fn record_accepted(&self, lost: &mut Option<(io::ErrorKind, String)>) -> io::Result<bool> {
+        let (numbers, paths) = self.journal.lock().list_unsynced();
+        if numbers.is_empty() {
+            return Ok(false);
+        }
+        crash_point();
+        let synced = journal::sync_wire_files(&paths);
+        crash_point();
+        let recorded = synced.and_then(|()| self.journal.lock().record_accepted(&numbers));
+        if let Err(error) = &recorded {
+            self.journal.lock().forget_unsynced(&numbers);
+            journal::remove_wire_files(&paths);
+            *lost = Some((error.kind(), error.to_string()));
+        }
+        self.update_board();
+        recorded.map(|()| true)
     }
 
     /// Returns the fate of a message for a recipient.
@@ -248,6 +291,7 @@ impl MessageLink {
     /// has are given up after their try. Then ends the backoff and wakes the thread, so that the store moves the
     /// finished messages.
     fn settle_waiting(&self, change: &EntryChange) -> io::Result<usize> {
+        self.record_accepted(&mut self.lost_acceptance.lock())?;
         let (waiting, over) = {
             let mut journal = self.journal.lock();
             let open = journal.open_entries().filter(|(_, e)| e.stage != DeliveryStage::Trying);
@@ -345,7 +389,7 @@ impl MessageLink {
         }
         let may_fetch = schedule.is_fetch_due(now);
         if !(may_fetch && schedule.is_fetch_first) && schedule.sending.paused_until <= now {
-            let due = self.list_due_messages(schedule);
+            let due = self.list_due_messages(schedule)?;
             if !due.is_empty() {
                 schedule.is_fetch_first = true;
                 self.deliver_messages(due, called, schedule, changed)?;
@@ -514,7 +558,7 @@ pub(super) fn describe_fate(
             format!("{why}; {place} did not answer a try, so the message may have arrived"),
         ),
         DeliveryStage::Refused(why) => DeliveryFate::Refused(format!("refused by {place}: {why}")),
-        DeliveryStage::Trying => waits(None),
+        DeliveryStage::Unsynced | DeliveryStage::Trying => waits(None),
         DeliveryStage::Waits { why, .. } => waits(why.as_deref()),
     }
 }

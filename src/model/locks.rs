@@ -46,7 +46,7 @@ pub enum LockLevel {
     IndexTables,
     /// The tables of a store.
     Table,
-    /// The spool's writes to the disk.
+    /// The writes of the spool, or of a link, to the disk.
     Spool,
     /// A lock under which only locks of later levels are taken.
     Leaf,

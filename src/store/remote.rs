@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use super::{NOT_TRIED_AGAIN, StoreError};
@@ -67,11 +67,21 @@ pub trait LinkRouter: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// Accepts a message for one recipient. It is on disk when this returns. A second call changes nothing.
+    /// Accepts a message for one recipient. It is on disk once [`Self::sync_accepted`] has returned, and before the
+    /// engine gets it. A second call changes nothing.
     ///
     /// # Errors
     /// As the system gave it. Then the message was not accepted.
     fn accept_mail(&self, link: &str, parcel: &OutboundMail) -> io::Result<()>;
+
+    /// Waits until all accepted messages are on disk.
+    ///
+    /// # Errors
+    /// As the system gave it. Then some messages that were accepted since the last call are forgotten, and the store
+    /// hands them over again.
+    fn sync_accepted(&self) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Returns the fate of a message for a recipient; `None` if no link took it.
     fn delivery_fate(&self, message: &str, to: &str) -> Option<DeliveryFate>;
@@ -121,6 +131,15 @@ impl RouterSlot {
     /// The reason why none of several can be chosen.
     pub fn find_link(&self, address: &str) -> Result<Option<String>, String> {
         self.get().map_or(Ok(None), |router| router.find_link(address))
+    }
+
+    /// Waits until all messages that links accepted are on disk.
+    ///
+    /// # Errors
+    /// As [`LinkRouter::sync_accepted`], with the store's folder.
+    pub fn sync_accepted(&self, dir: &Path) -> Result<(), StoreError> {
+        let synced = self.get().map_or(Ok(()), LinkRouter::sync_accepted);
+        synced.map_err(|e| StoreError::io(dir, e))
     }
 
     /// Returns the fate of a message for a recipient; `None` if no link took it.

@@ -46,6 +46,8 @@ pub struct FailedTries {
 /// The stage of a message on its way to one recipient.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeliveryStage {
+    /// An acceptance that is not on disk. No carrier may get the message.
+    Unsynced,
     /// A pause until a moment from which on the message may go.
     Waits {
         /// That moment, in milliseconds since the epoch.

@@ -22,10 +22,12 @@ fn later(why: &str, until: i64) -> EntryChange {
 fn spool(journal: &mut Journal, message: &str, to: &str, wire: &[u8], now: i64) -> io::Result<()> {
     let (no, path) = journal.reserve_number();
     write_wire_file(&path, wire)?;
-    if !journal.spool_message(no, message, to, now)? {
+    if !journal.add_unsynced(no, message, to, now) {
         remove_wire_files(&[path]);
+        return Ok(());
     }
-    Ok(())
+    sync_wire_files(&[path])?;
+    journal.record_accepted(&[no])
 }
 
 /// Entries that a carrier did not come to are as they were; the others of its job are not.

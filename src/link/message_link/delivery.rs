@@ -21,16 +21,20 @@ const GATHER: Duration = Duration::from_millis(5);
 const UNREADABLE: (i64, i64) = (5000, 15 * 60_000);
 
 impl MessageLink {
-    /// Returns the messages of the next job.
-    pub(super) fn list_due_messages(&self, schedule: &RetrySchedule) -> Vec<u64> {
+    /// Records the accepted messages, and returns the messages of the next job.
+    pub(super) fn list_due_messages(&self, schedule: &RetrySchedule) -> io::Result<Vec<u64>> {
         let at_once = (schedule.delivered * 2).clamp(JOB_MESSAGES.0, JOB_MESSAGES.1);
-        let mut due = self.journal.lock().list_due_entries(now(), at_once);
+        let list = || {
+            self.record_accepted(&mut self.lost_acceptance.lock())?;
+            io::Result::Ok(self.journal.lock().list_due_entries(now(), at_once))
+        };
+        let due = list()?;
         if schedule.delivered > 0 && !due.is_empty() && due.len() < JOB_MESSAGES.0 {
             // Others follow in a moment, and each job costs several syncs.
             std::thread::sleep(GATHER);
-            due = self.journal.lock().list_due_entries(now(), at_once);
+            return list();
         }
-        due
+        Ok(due)
     }
 
     /// Has a carrier deliver some messages.

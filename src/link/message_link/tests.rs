@@ -312,9 +312,14 @@ impl Bench {
 
     /// Does the same, but kills the thread after some steps. Returns true if it was killed.
     fn killed_after(&self, steps: u32) -> bool {
+        self.killed_in(steps, Self::settle)
+    }
+
+    /// Works with the link, and kills the thread after some steps. Returns true if it was killed.
+    fn killed_in(&self, steps: u32, work: impl FnOnce(&MessageLink)) -> bool {
         let post = self.post();
         LEFT.with(|left| left.set(Some(steps)));
-        let end = catch_unwind(AssertUnwindSafe(|| Self::settle(&post)));
+        let end = catch_unwind(AssertUnwindSafe(|| work(&post)));
         let killed = LEFT.with(|left| left.replace(None).is_none());
         assert_eq!(end.is_err(), killed);
         killed
@@ -324,6 +329,12 @@ impl Bench {
 fn parcel(message: &str, to: &str, text: &str) -> OutboundMail {
     let bytes = text.as_bytes().to_vec();
     OutboundMail { message_id: message.into(), to: to.into(), bytes, parts: Vec::new() }
+}
+
+/// Has a link accept a message durably, as stores do.
+fn accept(post: &MessageLink, parcel: &OutboundMail) {
+    post.accept_parcel(parcel).unwrap();
+    post.sync_accepted().unwrap();
 }
 
 fn quiet<T>(f: impl FnOnce() -> T) -> T {
@@ -374,7 +385,7 @@ fn mail_that_cannot_be_saved_delays_no_message() {
     let mut schedule = RetrySchedule::default();
     assert!(post.run_turn(&mut schedule, &|| {}).unwrap());
     schedule.held.values_mut().for_each(|until| *until = i64::MAX);
-    post.accept_parcel(&parcel("a", "bob", "one")).unwrap();
+    accept(&post, &parcel("a", "bob", "one"));
     assert!(post.run_turn(&mut schedule, &|| {}).unwrap());
     assert_eq!(bench.fake.0.lock().got, [b"one"]);
     assert!(!post.run_turn(&mut schedule, &|| {}).unwrap(), "nothing is fetched meanwhile");
@@ -391,7 +402,7 @@ fn what_is_taken_goes_once_and_what_is_refused_says_why() {
     let bench = Bench::new();
     let post = bench.post();
     for (message, text) in [("a", "one"), ("a", "one"), ("b", "bad"), ("c", "")] {
-        post.accept_parcel(&parcel(message, "bob", text)).unwrap();
+        accept(&post, &parcel(message, "bob", text));
     }
     assert!(matches!(post.find_fate("a", "bob"), Some(DeliveryFate::Waits(_))));
     assert_eq!(post.find_fate("a", "carol"), None);
@@ -427,8 +438,8 @@ fn killed_at_each_step() {
                         [("x", "hi"), ("y", "ho")].map(|(k, v)| (k.into(), v.into())).into();
                 }
                 let post = bench.post();
-                post.accept_parcel(&parcel("a", "bob", "one")).unwrap();
-                post.accept_parcel(&parcel("b", "bob", "two")).unwrap();
+                accept(&post, &parcel("a", "bob", "one"));
+                accept(&post, &parcel("b", "bob", "two"));
                 drop(post);
                 let killed = bench.killed_after(steps);
                 Bench::settle(&bench.post());
@@ -445,6 +456,65 @@ fn killed_at_each_step() {
             }
         }
     });
+}
+
+/// A kill at any step while a store hands messages over loses and doubles nothing: the store hands them over again
+/// unless their sync has returned. Nothing of those that were not recorded is left.
+#[test]
+fn killed_while_messages_are_accepted() {
+    quiet(|| {
+        for steps in 0.. {
+            let bench = Bench::new();
+            let hand_over = |post: &MessageLink| {
+                for (message, text) in [("a", "one"), ("b", "two")] {
+                    post.accept_parcel(&parcel(message, "bob", text)).unwrap();
+                }
+                assert_eq!(post.board().health().waiting, 0, "no carrier may get them yet");
+                post.sync_accepted().unwrap();
+            };
+            let killed = bench.killed_in(steps, hand_over);
+            let post = bench.post();
+            assert_eq!(post.find_fate("a", "bob").is_none(), killed, "{steps}");
+            let wires = std::fs::read_dir(bench.dir.path().join("out")).unwrap().count();
+            assert_eq!(wires, if killed { 0 } else { 2 }, "{steps}");
+            hand_over_again(&post);
+            Bench::settle(&post);
+            assert_eq!(bench.fake.0.lock().got, [b"one", b"two"], "{steps}");
+            if !killed {
+                assert_eq!(steps, 2);
+                break;
+            }
+        }
+    });
+}
+
+fn hand_over_again(post: &MessageLink) {
+    accept(post, &parcel("a", "bob", "one"));
+    accept(post, &parcel("b", "bob", "two"));
+}
+
+/// Messages whose bytes did not reach the disk are forgotten, and the store learns of it, also if the link's own thread
+/// was the one that failed.
+#[test]
+fn what_cannot_be_synced_is_handed_over_again() {
+    for by_thread in [false, true] {
+        let bench = Bench::new();
+        let post = bench.post();
+        accept(&post, &parcel("a", "bob", "one"));
+        post.accept_parcel(&parcel("b", "bob", "two")).unwrap();
+        std::fs::remove_file(bench.dir.path().join("out/1")).unwrap();
+        let mut schedule = RetrySchedule { next_fetch: i64::MAX, ..RetrySchedule::default() };
+        if by_thread {
+            post.run_turn(&mut schedule, &|| {}).unwrap_err();
+            post.run_turn(&mut schedule, &|| {}).unwrap();
+        }
+        post.sync_accepted().unwrap_err();
+        post.sync_accepted().unwrap();
+        assert_eq!(post.find_fate("b", "bob"), None);
+        hand_over_again(&post);
+        Bench::settle(&post);
+        assert_eq!(bench.fake.0.lock().got, [b"one", b"two"]);
+    }
 }
 
 #[test]
@@ -513,7 +583,7 @@ fn a_link_that_is_away_rests_longer_and_longer() {
     let bench = Bench::new();
     bench.fake.0.lock().faults = [Fault::Away; 4].into();
     let post = bench.post();
-    post.accept_parcel(&parcel("a", "bob", "one")).unwrap();
+    accept(&post, &parcel("a", "bob", "one"));
     let mut schedule = RetrySchedule::default();
     let mut waits = Vec::new();
     for _ in 0..4 {
@@ -534,7 +604,7 @@ fn killed_carriers_do_not_make_the_link_rest_for_long() {
         let bench = Bench::new();
         bench.fake.0.lock().faults = [Fault::DieBefore; 7].into();
         let post = bench.post();
-        post.accept_parcel(&parcel("a", "bob", "one")).unwrap();
+        accept(&post, &parcel("a", "bob", "one"));
         let mut schedule = RetrySchedule::default();
         let mut waits = Vec::new();
         for _ in 0..7 {
@@ -553,7 +623,7 @@ fn as_long_as_another_one_carries_nothing_is_done() {
     let bench = Bench::new();
     bench.fake.0.lock().other = true;
     let post = bench.post();
-    post.accept_parcel(&parcel("a", "bob", "one")).unwrap();
+    accept(&post, &parcel("a", "bob", "one"));
     let mut schedule = RetrySchedule::default();
     assert!(!post.run_turn(&mut schedule, &|| {}).unwrap());
     assert!(schedule.paused_until() > now() && bench.fake.0.lock().got.is_empty());
@@ -569,10 +639,10 @@ fn as_long_as_another_one_carries_nothing_is_done() {
 fn given_up_and_tried_again() {
     let bench = Bench::new();
     let post = bench.post();
-    post.accept_parcel(&parcel("a", "bob", "one")).unwrap();
+    accept(&post, &parcel("a", "bob", "one"));
     assert_eq!(post.drop_waiting().unwrap(), 1);
     assert!(matches!(post.find_fate("a", "bob"), Some(DeliveryFate::Refused(_))));
-    post.accept_parcel(&parcel("b", "bob", "two")).unwrap();
+    accept(&post, &parcel("b", "bob", "two"));
     assert_eq!(post.retry_waiting().unwrap(), 1);
     Bench::settle(&post);
     assert_eq!(bench.fake.0.lock().got, [b"two"]);
@@ -593,7 +663,7 @@ fn what_is_given_up_after_a_lost_answer_may_have_arrived() {
         ] {
             let bench = Bench::new();
             let post = bench.post();
-            post.accept_parcel(&parcel("a", "bob", "one")).unwrap();
+            accept(&post, &parcel("a", "bob", "one"));
             let mut schedule = RetrySchedule { next_fetch: i64::MAX, ..RetrySchedule::default() };
             for fault in &faults {
                 bench.fake.0.lock().scripted = [Some(*fault)].into();
@@ -619,7 +689,7 @@ fn what_is_given_up_after_a_lost_answer_may_have_arrived() {
 /// Accepts so many messages and runs turns until all went. Returns the number of turns.
 fn deliver_all(bench: &Bench, post: &MessageLink, count: usize) -> usize {
     for n in 0..count {
-        post.accept_parcel(&parcel(&format!("m{n:03}"), "bob", &format!("text {n:03}"))).unwrap();
+        accept(post, &parcel(&format!("m{n:03}"), "bob", &format!("text {n:03}")));
     }
     let mut schedule = RetrySchedule { next_fetch: i64::MAX, ..RetrySchedule::default() };
     let mut turns = 0;
@@ -693,7 +763,7 @@ fn a_refused_message_does_not_stop_those_behind_it() {
     let post = bench.post();
     for (message, text) in [("a", "one"), ("b", "bad"), ("c", "two"), ("d", "bad"), ("e", "three")]
     {
-        post.accept_parcel(&parcel(message, "bob", text)).unwrap();
+        accept(&post, &parcel(message, "bob", text));
     }
     let mut schedule = RetrySchedule::default();
     assert!(post.run_turn(&mut schedule, &|| {}).unwrap());
@@ -710,7 +780,7 @@ fn messages_behind_a_broken_connection_were_not_tried() {
     let post = bench.post();
     bench.fake.0.lock().scripted = [None, Some(Fault::Away)].into();
     for n in 0..4 {
-        post.accept_parcel(&parcel(&format!("m{n:03}"), "bob", &format!("text {n:03}"))).unwrap();
+        accept(&post, &parcel(&format!("m{n:03}"), "bob", &format!("text {n:03}")));
     }
     let mut schedule = RetrySchedule::default();
     assert!(post.run_turn(&mut schedule, &|| {}).unwrap());
@@ -742,7 +812,7 @@ fn messages_of_a_running_job_can_be_given_up() {
     let bench = Bench::new();
     let post = bench.post();
     for n in 0..4 {
-        post.accept_parcel(&parcel(&format!("m{n:03}"), "bob", &format!("text {n:03}"))).unwrap();
+        accept(&post, &parcel(&format!("m{n:03}"), "bob", &format!("text {n:03}")));
     }
     bench.fake.0.lock().scripted = [None, Some(Fault::Away)].into();
     deliver_given_up(&post, vec![0, 1, 2, 3]);
@@ -765,7 +835,7 @@ fn a_tried_message_is_given_up_unless_the_engine_may_have_it() {
         ] {
             let bench = Bench::new();
             let post = bench.post();
-            post.accept_parcel(&parcel("a", "bob", "one")).unwrap();
+            accept(&post, &parcel("a", "bob", "one"));
             bench.fake.0.lock().scripted = [Some(fault)].into();
             deliver_given_up(&post, vec![0]);
             let fate = post.find_fate("a", "bob");
@@ -809,7 +879,7 @@ proptest! {
             }
             let post = bench.post();
             for n in 0..count {
-                post.accept_parcel(&parcel(&n.to_string(), "bob", &format!("out {n}"))).unwrap();
+                accept(&post, &parcel(&n.to_string(), "bob", &format!("out {n}")));
             }
             drop(post);
             bench.killed_after(kill);
@@ -833,7 +903,7 @@ fn the_store_hears_at_the_end_of_all_that_was_sent() {
     let bench = Bench::new();
     let post = bench.post();
     for n in 0..40 {
-        post.accept_parcel(&parcel(&format!("m{n:02}"), "bob", &format!("text {n:02}"))).unwrap();
+        accept(&post, &parcel(&format!("m{n:02}"), "bob", &format!("text {n:02}")));
     }
     let heard = Locked::new(Vec::new());
     std::thread::scope(|scope| {

@@ -18,7 +18,7 @@ const RETRY: Duration = Duration::from_secs(5);
 const REFUSED: Duration = Duration::from_secs(300);
 
 /// The time that appended messages wait for their disk. Messages appended meanwhile share the sync. The spool has them,
-/// so nothing is lost.
+/// so nothing is lost. A store that delivers waits only while more messages come.
 const GATHER: Duration = Duration::from_millis(5);
 
 /// A job that could not be done, and the time of its next attempt.
@@ -33,6 +33,8 @@ struct UnsyncedAppends {
     /// Spool numbers of jobs that were appended whole.
     appended: Vec<u64>,
     stores: BTreeSet<usize>,
+    /// The stores that deliver once they are synced.
+    deliver: BTreeSet<usize>,
     /// The time at which the disks are synced.
     due: Option<Instant>,
 }
@@ -86,18 +88,19 @@ impl SendWorker {
                 }
             }
             let fresh = jobs.len() - again;
-            let sent = self.catch_panic(&mut failed, |failed| {
+            let is_awaited = self.catch_panic(&mut failed, |failed| {
                 self.append_jobs(jobs, &mut busy, &mut behind, failed)
             });
-            // Files that stores derive from messages are behind now.
-            deliver.extend(sent.unwrap_or_default());
+            // A delivery begins with what is on disk.
+            if is_awaited == Some(true) || !deliver.is_empty() {
+                deliver.extend(self.sync_appended(&mut behind, &mut failed));
+            }
             let mut state = self.shared.state.lock();
             state.done += fresh as u64;
             drop(state);
             self.shared.progress.notify_all();
             if stop || behind.due.is_some_and(|due| due <= Instant::now()) {
-                let behind = std::mem::take(&mut behind);
-                self.catch_panic(&mut failed, |failed| self.sync_stores(behind, failed));
+                deliver.extend(self.sync_appended(&mut behind, &mut failed));
             }
             for number in deliver {
                 undelivered.remove(&number);
@@ -140,14 +143,14 @@ impl SendWorker {
         done.is_ok()
     }
 
-    /// Appends a batch, and notes what could not be appended. Returns the stores that have something to deliver now.
+    /// Appends a batch, and notes what could not be appended. Returns true if the stores are to be synced at once.
     fn append_jobs(
         &self,
         jobs: Vec<SendJob>,
         busy: &mut ThreadBackoff,
         behind: &mut UnsyncedAppends,
         failed: &mut Vec<FailedJob>,
-    ) -> Vec<usize> {
+    ) -> bool {
         let unseen = self.refresh_doubtful_stores(&jobs);
         let doubtful = jobs.iter().any(|job| job.doubtful);
         let mut touched: BTreeSet<usize> = BTreeSet::new();
@@ -185,16 +188,29 @@ impl SendWorker {
         let delivers = |number: &usize| {
             stores.get(*number).is_some_and(|store| store.facets().deliveries.is_some())
         };
-        let deliver: Vec<usize> = touched.iter().copied().filter(delivers).collect();
+        behind.deliver.extend(touched.iter().copied().filter(delivers));
         behind.stores.extend(touched);
         behind.appended.extend(appended);
-        // A delivery begins with what is on disk. No agent is told of messages that may be there already before they
-        // are synced.
-        if doubtful || !deliver.is_empty() || self.context.durability == Durability::None {
-            self.sync_stores(std::mem::take(behind), failed);
-        } else if !behind.stores.is_empty() {
+        // No agent is told of messages that may be there already before they are synced.
+        let has_more = || !self.shared.state.lock().commands.is_empty();
+        if !behind.stores.is_empty() {
             behind.due.get_or_insert_with(|| Instant::now() + GATHER);
         }
+        doubtful
+            || !behind.deliver.is_empty() && !has_more()
+            || self.context.durability == Durability::None
+    }
+
+    /// Syncs the stores of appended messages. Returns those that have something to deliver now: files that stores
+    /// derive from messages are behind.
+    fn sync_appended(
+        &self,
+        behind: &mut UnsyncedAppends,
+        failed: &mut Vec<FailedJob>,
+    ) -> BTreeSet<usize> {
+        let mut behind = std::mem::take(behind);
+        let deliver = std::mem::take(&mut behind.deliver);
+        self.catch_panic(failed, |failed| self.sync_stores(behind, failed));
         deliver
     }
 

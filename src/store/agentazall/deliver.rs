@@ -52,6 +52,7 @@ impl DeliveryQueue for AgentAzall {
             );
         }
         *self.format.awaited_addresses.write() = waiting;
+        self.format.router.sync_accepted(self.mailbox_dir())?;
         self.sync_dirs(Path::new(""))?;
         failed.map_or(Ok(done), Err)
     }
@@ -303,7 +304,7 @@ impl AgentAzall {
         Ok(target.exists())
     }
 
-    /// Hands a message to a link, which has it on disk when this returns.
+    /// Hands a message to a link. The link has it on disk once its accepted messages are synced.
     fn deliver_to_link(
         &self,
         link: &str,

@@ -15,9 +15,13 @@ use crate::store::atomic_file::FileSlot;
 use crate::store::engine::files::{self, DirCache, FileTable, StoreFile};
 use crate::store::fs::Stamp;
 use crate::store::{
-    DeliveryFate, DeliveryQueue, InboundMail, LinkRouter, MessageAppender as _, OutboundMail,
-    PreparedRecord, RemoteMail, Store, StoreError, confined, fs,
+    DeliveryFate, DeliveryQueue, InboundMail, LinkRouter, OutboundMail, PreparedRecord, RemoteMail,
+    Store, StoreError, confined, fs,
 };
+
+/// The number of threads that write the ids of providers into files, and the number of files for which one is enough.
+const WRITERS: usize = 4;
+const FEW_FILES: usize = 4;
 
 /// The folder for mail whose sender has no address.
 const NO_WRITER: &str = "unknown";
@@ -113,7 +117,7 @@ impl RemoteMail for AmpStore {
                 }
             }
         }
-        self.sync_appends()
+        self.sync_folders()
     }
 }
 
@@ -122,17 +126,23 @@ impl DeliveryQueue for AmpStore {
     /// forgotten. Returns true if a file changed.
     fn deliver_waiting(&self) -> Result<bool, StoreError> {
         let Some(router) = self.format.router.get() else { return Ok(false) };
-        let mut done = false;
-        let mut failed = None;
-        let mut dirs = DirCache::new(&self.properties.dir);
-        for (n, underway) in self.format.list_pending_relays() {
-            let Some(given) = router.engine_id(&underway.id, &underway.to) else { continue };
-            match self.write_relayed_id(&mut dirs, n, &given) {
-                Ok(noted) => done |= noted,
-                Err(e) => failed = failed.or(Some(e)),
-            }
-        }
-        failed.map_or(Ok(done), Err)
+        let given = |(n, underway): (u32, AmpPendingRelay)| {
+            Some((n, router.engine_id(&underway.id, &underway.to)?))
+        };
+        let given: Vec<_> =
+            self.format.list_pending_relays().into_iter().filter_map(given).collect();
+        // Each file waits for the disk, which serves several in the time of one.
+        let share = given.len().div_ceil(WRITERS).max(FEW_FILES);
+        std::thread::scope(|scope| {
+            let write = |part| scope.spawn(move || self.write_relayed_ids(part));
+            let (own, others) = given.split_at(share.min(given.len()));
+            let others: Vec<_> = others.chunks(share).map(write).collect();
+            let own = self.write_relayed_ids(own);
+            let all = others
+                .into_iter()
+                .map(|other| other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            all.fold(own, |done, other| Ok(done? | other?))
+        })
     }
 }
 
@@ -185,7 +195,7 @@ impl AmpStore {
         self.format.router.find_link(&address) != Ok(None)
     }
 
-    /// Hands a message to a link. The link has it on disk when this returns.
+    /// Hands a message to a link. The link has it on disk when the appends are synced.
     pub(super) fn hand_to_link(
         &self,
         link: &str,
@@ -252,6 +262,20 @@ impl AmpStore {
         Some(lines).filter(|lines| !lines.is_empty())
     }
 
+    /// Writes the ids that providers assigned into files in `sent/`, all that can be written. Returns true if a file
+    /// changed.
+    fn write_relayed_ids(&self, given: &[(u32, String)]) -> Result<bool, StoreError> {
+        let mut dirs = DirCache::new(&self.properties.dir);
+        let (mut done, mut failed) = (false, None);
+        for (n, id) in given {
+            match self.write_relayed_id(&mut dirs, *n, id) {
+                Ok(noted) => done |= noted,
+                Err(e) => failed = failed.or(Some(e)),
+            }
+        }
+        failed.map_or(Ok(done), Err)
+    }
+
     /// Writes the id that a provider assigned into the message's file in `sent/`. Returns true if the file changed.
     fn write_relayed_id(
         &self,
@@ -306,13 +330,12 @@ impl AmpFormat {
         let Some(router) = self.router.get() else { return (!is_named || all.len() > 1, None) };
         let (id, to) = (stored.id.to_string(), facts.to.clone());
         let noted = has_relay_note(router, &all);
-        let wants_id = !is_named && router.engine_id(&id, &to).is_some();
-        let underway = (noted || wants_id).then_some(AmpPendingRelay {
-            id,
-            to,
-            members: all,
-            has_note: noted,
-        });
+        let wants_id = || router.engine_id(&id, &to).is_some();
+        // The link may have lost its acceptance with the power, and accepts it again soon.
+        let is_unknown = || router.delivery_fate(&id, &to).is_none();
+        let is_pending = noted || !is_named && (wants_id() || is_unknown());
+        let underway =
+            is_pending.then_some(AmpPendingRelay { id, to, members: all, has_note: noted });
         (underway.is_some(), underway)
     }
 

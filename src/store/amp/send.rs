@@ -33,8 +33,8 @@ use crate::store::atomic_file::FileSlot;
 use crate::store::confined;
 use crate::store::engine::files::unread::{MAILBOXES, UnreadRules};
 use crate::store::{
-    AddressFit, PeerReadState, PrepareContext, PreparedRecord, Receipt, SentMessage, Store as _,
-    StoreDirectory, StoreError, fs, refuse_headers,
+    AddressFit, Durability, PeerReadState, PrepareContext, PreparedRecord, Receipt, SentMessage,
+    Store as _, StoreDirectory, StoreError, fs, refuse_headers,
 };
 
 /// The mode of new folders (docs/formats/amp.md, section 2: nothing breaks when they are private).
@@ -423,11 +423,15 @@ impl crate::store::MessageAppender for AmpStore {
                     self.write_attachment(mine, id, name, file)?;
                     parts.push((name.to_owned(), mine.join("attachments").join(id).join(name)));
                 }
-                // The link has the message on disk at once, so the files must be there first.
+                // The link may sync the message at any moment, so the files must be on disk first.
                 if !parts.is_empty() {
-                    self.sync_appends()?;
+                    self.sync_folders()?;
                 }
                 self.hand_to_link(&link, &to, message, parts)?;
+                if self.properties.durability == Durability::None {
+                    // No sync of appends follows.
+                    self.format.router.sync_accepted(mine)?;
+                }
                 return self.write_sent_copy(message, &to);
             }
         };
@@ -452,16 +456,22 @@ impl crate::store::MessageAppender for AmpStore {
         )
     }
 
-    /// Makes the names of all appended files durable.
+    /// Makes the names of all appended files durable, and what links accepted.
     fn sync_appends(&self) -> Result<(), StoreError> {
+        self.sync_folders()?;
+        self.format.router.sync_accepted(&self.properties.dir)
+    }
+}
+
+impl AmpStore {
+    /// Makes the names of all new files durable.
+    pub(super) fn sync_folders(&self) -> Result<(), StoreError> {
         let mut unsynced = self.format.unsynced.lock();
         fs::sync_dirs(&*unsynced)?;
         unsynced.clear();
         Ok(())
     }
-}
 
-impl AmpStore {
     /// Writes my message into my `sent/`.
     fn write_sent_copy(&self, message: &PreparedRecord, to: &str) -> Result<(), StoreError> {
         let (name, folder) = (format!("{}.json", message.id), address::correspondent_folder(to));

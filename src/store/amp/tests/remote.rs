@@ -8,7 +8,9 @@ use super::sending::{draft, prepare};
 use super::*;
 use crate::model::PublicKey;
 use crate::model::locks::Mutex;
-use crate::store::{DeliveryFate, InboundMail, LinkRouter, OutboundMail, RemoteMail as _};
+use crate::store::{
+    DeliveryFate, Durability, InboundMail, LinkRouter, OutboundMail, RemoteMail as _,
+};
 
 /// A router for tests.
 #[derive(Debug, Default)]
@@ -16,6 +18,8 @@ struct Road {
     taken: Mutex<Vec<OutboundMail>>,
     fate: Mutex<Option<DeliveryFate>>,
     given: Mutex<Option<String>>,
+    /// True if the next sync fails.
+    is_full: Mutex<bool>,
 }
 
 impl LinkRouter for Road {
@@ -54,6 +58,11 @@ impl LinkRouter for Road {
             taken.push(parcel.clone());
         }
         Ok(())
+    }
+
+    fn sync_accepted(&self) -> io::Result<()> {
+        let is_full = std::mem::take(&mut *self.is_full.lock());
+        if is_full { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
 
     fn delivery_fate(&self, _: &str, _: &str) -> Option<DeliveryFate> {
@@ -194,6 +203,41 @@ fn a_note_goes_when_it_was_taken_and_the_id_given_there_is_kept_on_the_file() {
     file(&again, &arrived("msg_2_b", None, Some("msg_9_server")));
     let books = Book::scanned(&again);
     assert_eq!(books.one("msg_2_b").in_reply_to.as_deref(), Some(made.id.as_str()));
+}
+
+/// A loss of power can take what a link accepted and leave the file in `sent/`. The message is appended again then.
+#[test]
+fn a_message_whose_link_lost_it_is_followed_once_it_is_handed_over_again() {
+    let (host, road) = registered();
+    let store = joined(&host, "alice", &road);
+    let made = prepare(&store, &draft(CAROL, "x"), None).unwrap().remove(0);
+    store.append_record(&made).unwrap();
+    let mut books = Book::scanned(&store);
+    assert!(!books.one(&made.id).has_note);
+    store.append_record(&made).unwrap();
+    *road.fate.lock() = Some(DeliveryFate::Waits("down".into()));
+    books.scan(&store, false);
+    assert!(books.one(&made.id).has_note);
+}
+
+/// Only the caller that appends messages learns that a link could not sync them, because it hands them over again.
+#[test]
+fn a_link_that_cannot_sync_is_an_error_of_the_append() {
+    let (host, road) = registered();
+    let store = joined(&host, "alice", &road);
+    *road.is_full.lock() = true;
+    file(&store, &arrived("msg_1_a", None, None));
+    let error = store.sync_appends().unwrap_err();
+    assert!(error.to_string().contains("no storage space"), "{error}");
+    store.sync_appends().unwrap();
+    // Without syncs of appends, each append syncs the link.
+    let spec = StoreSpec { durability: Durability::None, ..host.spec("alice") };
+    let store = AmpStore::open(&spec).unwrap();
+    store.set_router(Arc::clone(&road) as Arc<dyn LinkRouter>);
+    let made = prepare(&store, &draft(CAROL, "x"), None).unwrap().remove(0);
+    *road.is_full.lock() = true;
+    store.append_record(&made).unwrap_err();
+    store.append_record(&made).unwrap();
 }
 
 #[test]
