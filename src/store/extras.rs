@@ -16,7 +16,12 @@ pub trait Notebook: Send + Sync {
     /// Returns the current texts of a folder, by name.
     fn list_entries(&self, folder: &str) -> Vec<NotebookEntry>;
 
-    /// Returns the current text.
+    /// Returns the current text of a name, as the list has it.
+    fn find_entry(&self, folder: &str, name: &str) -> Option<NotebookEntry> {
+        self.list_entries(folder).into_iter().find(|entry| entry.name == name)
+    }
+
+    /// Returns the bytes of the current text.
     ///
     /// # Errors
     /// `NotFound` if there is none, else as the system gave it.

@@ -51,7 +51,7 @@ pub(super) fn claim_answer(
         let is_free = is_unread(tree, *ix) && wait.try_claim(tree, *ix, true);
         // The answer may have been read while it was claimed.
         if is_free && !is_unread(tree, *ix) {
-            wait.return_claim(tree, (*ix, false));
+            wait.return_claim(tree, *ix);
         } else if is_free && let Some(bytes) = render_claimed(tree, *ix)? {
             let mark = Some(ReadToEndMark::new(*ix, opener));
             return Ok(Some(FileContent { bytes, mark }));
@@ -77,7 +77,7 @@ fn render_claimed(tree: &Tree, ix: MsgIx) -> Result<Option<Arc<[u8]>>, Error> {
     match tree.texts.rendered_text(ix) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(e) => {
-            tree.views.wait.return_claim(tree, (ix, false));
+            tree.views.wait.return_claim(tree, ix);
             if matches!(e, Error::NotFound) { Ok(None) } else { Err(e) }
         }
     }
@@ -146,8 +146,9 @@ pub fn copy_next_answer(
         let written = out.write_all(&bytes).and_then(|()| out.flush());
         if written.is_ok() {
             tree.note_reading(ix);
+            tree.views.wait.note_read(tree, ix);
         }
-        tree.views.wait.return_claim(tree, (ix, written.is_ok()));
+        tree.views.wait.return_claim(tree, ix);
         written?;
         progress.printed = Some((tree.index.read().messages.entry(ix).identity(), from));
     }

@@ -209,9 +209,9 @@ impl ReadToEndMark {
         self.reached_end.load(Ordering::Relaxed)
     }
 
-    /// Returns the message, and true if its mark was claimed: its opener read it to the end and closed it.
-    pub(super) fn outcome(&self) -> (MsgIx, bool) {
-        (self.message, self.is_claimed.load(Ordering::Relaxed))
+    /// Returns the message.
+    pub(super) fn message(&self) -> MsgIx {
+        self.message
     }
 }
 
@@ -358,7 +358,7 @@ impl Tree {
                 self.mark_if_read(file, None);
                 let handed = answer.lock().take().and_then(|a| a.mark);
                 if let Some(mark) = handed {
-                    self.views.wait.return_claim(self, mark.outcome());
+                    self.views.wait.return_claim(self, mark.message());
                 }
             }
             _ => self.mark_if_read(file, None),
@@ -369,9 +369,12 @@ impl Tree {
         if let (OpenFile::Bytes(FileContent { mark: Some(mark), .. }), Some(by)) = (file, by) {
             mark.note_close(by);
         }
-        // `.next` hands a message out once even where reading marks nothing.
         if let Some(message) = file.claim_read_mark(by) {
             self.note_reading(message);
+            // `.next` hands a message out once even where reading marks nothing.
+            if matches!(file, OpenFile::Waiting { .. }) {
+                self.views.wait.note_read(self, message);
+            }
         }
     }
 

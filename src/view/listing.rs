@@ -254,7 +254,7 @@ impl Default for ListingCache {
 }
 
 impl ListingCache {
-    /// Entries kept, of 8 bytes each.
+    /// Entries kept. An entry of a message has 8 bytes, and one with a name about 100.
     const KEPT: usize = 1 << 18;
     /// Cost of a listing in addition to its entries.
     const EACH: usize = 32;

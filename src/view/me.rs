@@ -8,7 +8,7 @@ use super::file::OpenFile;
 use super::listing::Listing;
 use super::node::{Ino, Node, NodeProperty, PagePolicy};
 use super::table::{NodeAttributes, TreeChanges, View, ViewKey};
-use super::text_buffers::{MissingText, OpenTexts, TextKey, find_note};
+use super::text_buffers::{MissingText, OpenTexts, TextKey};
 use super::{CachePolicy, Error, OpenRequest, TextHandle, Tree};
 use crate::model::{Timestamp, sanitize_line};
 use crate::outbox::names;
@@ -157,10 +157,12 @@ impl View for MeView {
         match key {
             MeKey::Text(_) => None,
             MeKey::Folder(number, folder) => {
-                let names = self.text_names(tree, *number, folder).ok()?;
-                let keys = names.into_iter().map(|name| (*number, *folder, name));
-                let times = keys.filter_map(|key| self.text_size(tree, &key).ok());
-                times.map(|(_, time)| time).max()
+                let (here, away) = self.open_texts.list_names(*number, folder);
+                let mut stored = notebook(tree, *number).ok()?.list_entries(folder);
+                stored.retain(|note| !here.contains(&note.name) && !away.contains(&note.name));
+                let keys = here.into_iter().map(|name| (*number, *folder, name));
+                let open = keys.filter_map(|key| self.text_size(tree, &key).ok());
+                stored.iter().map(|note| note.modified).chain(open.map(|(_, time)| time)).max()
             }
             MeKey::Store(number) => {
                 let folders = notebook(tree, *number).ok()?.folders().iter();
@@ -231,7 +233,7 @@ impl MeView {
             Err(MissingText::Away) => Err(Error::NotFound),
             Err(MissingText::Unknown) => {
                 let note =
-                    find_note(notebook(tree, key.0)?, key.1, &key.2).ok_or(Error::NotFound)?;
+                    notebook(tree, key.0)?.find_entry(key.1, &key.2).ok_or(Error::NotFound)?;
                 Ok((note.size, note.modified))
             }
         }
@@ -287,8 +289,8 @@ impl MeView {
     /// Removes a text, for `rm`. A text that a store keeps is removed only if the store allows it.
     fn remove_text(&self, tree: &Tree, key: &TextKey) -> Result<(), Error> {
         self.text_size(tree, key)?;
-        if find_note(notebook(tree, key.0)?, key.1, &key.2).is_none() && self.open_texts.remove(key)
-        {
+        let is_stored = notebook(tree, key.0)?.find_entry(key.1, &key.2).is_some();
+        if !is_stored && self.open_texts.remove(key) {
             return Ok(());
         }
         let book = notebook(tree, key.0)?;
@@ -339,8 +341,7 @@ impl MeView {
                     .map_err(|e| StoreError::io(from.2.as_ref(), e));
                 let moved = moved.and_then(|text| {
                     book.write_entry(to.1, &to.2, &text)?;
-                    // A program that has the replaced text open saves it no more.
-                    self.open_texts.remove(to);
+                    self.open_texts.note_replaced(to);
                     book.remove_entry(from.1, &from.2)
                 });
                 Ok(moved.inspect_err(|e| log_refused_text(tree, to, e))?)

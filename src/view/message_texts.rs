@@ -128,7 +128,8 @@ impl MessageTexts {
 
     /// Reads the record of a message from its store and sets its thread. Fails if the message is gone.
     pub fn read_record(&self, ix: MsgIx, entry: &IndexEntry) -> Result<Record, Error> {
-        let store = self.index.store_of(entry);
+        let mut entry = *entry;
+        let store = self.index.store_of(&entry);
         let record = match store.read_record(&entry.location()) {
             // The message may only have moved since the last scan: another program renamed its file when it read it, or
             // merged a copy of a log into the log, or the store restored a line of mine that the log had lost.
@@ -138,12 +139,12 @@ impl MessageTexts {
                 }
                 self.rescan_store(entry.store(), entry.is_from_me());
                 // Another store may have it now.
-                let entry = self.live_entry(ix)?;
+                entry = self.live_entry(ix)?;
                 self.index.store_of(&entry).read_record(&entry.location())?
             }
             read => read?,
         };
-        self.check_record(ix, entry, record)
+        self.check_record(ix, &entry, record)
     }
 
     /// Returns the record with its thread and the time and the ids that are shown, or `Moved` if it belongs to another

@@ -91,6 +91,8 @@ pub(super) fn folder_scope(node: &Node) -> Option<FolderScope> {
 impl View for MessagesView {
     type Key = MessagesKey;
 
+    const CHANGES_WITHOUT_INDEX: bool = true;
+
     fn node_properties(key: &MessagesKey) -> &'static [NodeProperty] {
         use NodeProperty::{
             Editable, Folder, GoesWhenClosed, LastingListing, Pages, ShowsPending, ShowsSent,
@@ -401,7 +403,11 @@ impl View for MessagesView {
     fn newest_time(&self, tree: &Tree, key: &MessagesKey) -> Option<Timestamp> {
         match key {
             MessagesKey::Archive => newest_at_place(tree, MessageFolder::Archive),
-            MessagesKey::Sent => newest_at_place(tree, MessageFolder::Sent),
+            MessagesKey::Sent => {
+                // Pending messages are read first, as in `list`.
+                let held = tree.pending.newest_time();
+                held.max(newest_at_place(tree, MessageFolder::Sent))
+            }
             MessagesKey::Threads => {
                 let tables = tree.index.read();
                 tree.lists.newest_time(&tables).max(tables.threads.newest_empty_time())

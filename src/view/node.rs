@@ -114,7 +114,8 @@ pub(super) enum InodeTag {
     /// Folders whose path is in the table. The kernel gives up an inode that changes from a folder to a file,
     /// so the two never share a number.
     PathDir = 7,
-    /// Messages. The number of the `MessageFolder` is added to this tag and to those of the files beside a message.
+    /// Messages. The number of the `MessageFolder` is added to this tag and to those of the files beside a message, but
+    /// for `.warning` and `.answer`, which are the same file in each folder.
     Message = 16,
     /// Messages in the folders of `.maildir/`.
     MaildirMessage = 20,

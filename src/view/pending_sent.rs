@@ -398,6 +398,11 @@ impl PendingSent {
         self.list().iter().map(PendingSentFile::day).collect()
     }
 
+    /// Returns the time of the newest pending message.
+    pub fn newest_time(&self) -> Option<Timestamp> {
+        self.list().iter().map(|waiting| waiting.message.time).max()
+    }
+
     /// Returns the time of the newest pending message of a day.
     pub fn newest_of_day(&self, day: Day) -> Option<Timestamp> {
         self.list_of_day(day).iter().map(|waiting| waiting.message.time).max()

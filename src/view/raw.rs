@@ -76,7 +76,12 @@ impl View for RawView {
             }
             // The kernel caches its attributes for a moment, so that `ls -l` does not compute its time again for each
             // file.
-            RawKey::Folder(_, path) if !path.is_empty() => CachePolicy::Brief,
+            RawKey::Folder(number, path) if !path.is_empty() => {
+                if !stat_raw(tree, *number, path)?.is_dir {
+                    return Err(Error::NotFound);
+                }
+                CachePolicy::Brief
+            }
             RawKey::Folder(..) | RawKey::Stores => CachePolicy::Folder,
         };
         Ok(NodeAttributes::of_folder(self.newest_time(tree, key), caching))

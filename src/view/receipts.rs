@@ -1,7 +1,7 @@
 //! The way of my messages to their recipients, as stores and links prove it at this moment. Nothing is remembered: a
 //! state goes back when its proof is gone.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -115,18 +115,19 @@ pub(super) fn collect_receipts(tree: &Tree, selection: &SentSelection) -> Vec<Se
     let held = tree.pending.held_messages();
     let entries = select_entries(tree, selection);
     let mut all = ReceiptCollector::new(tree, &held).collect_all(&entries);
-    let known: BTreeSet<(String, Option<String>)> =
-        all.iter().map(|one| (one.message_id.clone(), one.recipient.clone())).collect();
     let waiting = tree.pending.list_unappended(&held);
     let waiting = waiting.iter().filter(|held| match selection {
         SentSelection::Key(key) => held.key.as_ref() == Some(key),
         _ => true,
     });
     let waiting = waiting.flat_map(|held| format_waiting(tree, held));
-    all.extend(waiting.filter(|one| {
-        is_selected(selection, one)
-            && !known.contains(&(one.message_id.clone(), one.recipient.clone()))
-    }));
+    let waiting: Vec<SentReceipt> = waiting.filter(|one| is_selected(selection, one)).collect();
+    let key = |one: &SentReceipt| (one.message_id.clone(), one.recipient.clone());
+    // A message of which a store has the record for one recipient may wait for another.
+    let held: HashSet<_> = waiting.iter().map(key).collect();
+    all.retain(|one| one.state != DeliveryState::Waiting || !held.contains(&key(one)));
+    let known: HashSet<_> = all.iter().map(key).collect();
+    all.extend(waiting.into_iter().filter(|one| !known.contains(&key(one))));
     all.sort_by_key(|one| std::cmp::Reverse(one.times.0));
     if *selection == SentSelection::Recent {
         all.truncate(LINES);
@@ -198,19 +199,30 @@ fn list_provable(store: &dyn Store, to: &str) -> Vec<DeliveryState> {
     }
 }
 
+/// Returns the records of my sent messages, the latest first. What I said in a transcript was not sent, nor was a message
+/// that is only kept.
+pub(super) fn sent_records<'t>(
+    tree: &Tree,
+    tables: &'t IndexTables,
+) -> impl Iterator<Item = MsgIx> + 't {
+    let stores = tree.index.stores().iter();
+    let sends: Vec<bool> = stores.map(|store| store.facets().appender.is_some()).collect();
+    tables.messages.lists().messages_from_me().rev().filter(move |ix| {
+        let entry = tables.messages.entry(*ix);
+        sends.get(entry.store()) == Some(&true) && !tables.messages.is_kept(entry)
+    })
+}
+
 /// Returns my sent messages, newest first, with one entry for all records of a message. Stops after the first message
 /// for which `wants` returns false; `wants` gets the entry and the number of recipients.
 fn list_newest(tree: &Tree, mut wants: impl FnMut(&IndexEntry, usize) -> bool) -> Vec<MsgIx> {
-    let sends: Vec<bool> =
-        tree.index.stores().iter().map(|store| store.facets().appender.is_some()).collect();
     let tables = tree.index.read();
     let mut found = Vec::new();
-    for ix in tables.messages.lists().messages_from_me().rev() {
-        let entry = tables.messages.entry(ix);
-        let is_sent = sends.get(entry.store()) == Some(&true) && !tables.messages.is_kept(entry);
-        if tables.messages.is_copy(ix) || !is_sent {
+    for ix in sent_records(tree, &tables) {
+        if tables.messages.is_copy(ix) {
             continue;
         }
+        let entry = tables.messages.entry(ix);
         found.push(ix);
         let lines = tables.messages.recipient_list(entry).split(", ").count();
         if !wants(entry, lines) {
@@ -379,24 +391,23 @@ impl<'a> ReceiptCollector<'a> {
         let Some((ix, entry)) = self.find_record(one, &record) else {
             let held = self.held.get(&one.ix).cloned().flatten();
             let reason = Some(held.unwrap_or_else(|| "the store has no record for it".to_owned()));
-            return ProvenState { state: DeliveryState::Waiting, since: None, reason };
+            let since = Some(one.entry.time());
+            return ProvenState { state: DeliveryState::Waiting, since, reason };
         };
         let held = self.held.get(&ix).or_else(|| self.held.get(&one.ix));
-        let mut found = ProvenState {
-            state: DeliveryState::Stored,
-            since: Some(one.entry.time()),
-            reason: None,
-        };
+        let since = Some(one.entry.time());
+        let mut found = ProvenState { state: DeliveryState::Stored, since, reason: None };
         let waits = || self.tree.pending.link_wait_warning(&entry);
         let kept_by_link = self.may_wait_for_link.then(waits).flatten();
         if let Some(reason) = held.cloned().flatten().or(kept_by_link) {
-            found =
-                ProvenState { state: DeliveryState::Waiting, since: None, reason: Some(reason) };
+            found = ProvenState { state: DeliveryState::Waiting, since, reason: Some(reason) };
         }
         let is_proven = !receipt.is_tentative || one.is_signed && held.is_none();
         match receipt.state.filter(|_| is_proven) {
             Some(state) => {
-                let since = receipt.since.map(|since| finish_second(since, one.entry.time()));
+                let proven = receipt.since.map(|since| finish_second(since, one.entry.time()));
+                // A message waits since it was written.
+                let since = proven.or(since.filter(|_| state == DeliveryState::Waiting));
                 found = ProvenState { state, since, reason: receipt.reason };
             }
             None => found.reason = found.reason.or(receipt.reason),

@@ -33,7 +33,8 @@ pub(super) struct RejectedView {
 
 impl RejectedView {
     fn names(&self, tree: &Tree) -> Arc<BTreeMap<String, u64>> {
-        self.names.get((), tree.generation(), || Arc::new(name_rejects(&tree.index.read())))
+        let generation = tree.index.read().name_generation();
+        self.names.get((), generation, || Arc::new(name_rejects(&tree.index.read())))
     }
 }
 

@@ -25,6 +25,7 @@ use super::node::{Ino, Node, NodeProperty, PagePolicy};
 use super::pending_hits::{PendingHit, drop_indexed, find_pending, merge_hits};
 use super::sidecars::{MessageFile, split_ending};
 use super::table::{NodeAttributes, View, ViewKey};
+use super::unique_names::message_name_time;
 use super::{CachePolicy, Error, Tree};
 use crate::index::{IndexTables, MsgIx};
 use crate::model::Timestamp;
@@ -458,7 +459,7 @@ fn find_candidates(tree: &Tree, result: &SearchResult, file: &str) -> Vec<MsgIx>
         let ids = stem.into_iter().chain([file]);
         return ids.filter_map(|id| tree.names.find_by_id(&tables, id, is_in_folder)).collect();
     };
-    let time_of = |ix: &MsgIx| tables.messages.name_time(tables.messages.entry(*ix));
+    let time_of = |ix: &MsgIx| message_name_time(&tables, *ix);
     let from = hits.partition_point(|ix| time_of(ix) < time);
     hits.iter().skip(from).take_while(|ix| time_of(ix) == time).copied().collect()
 }

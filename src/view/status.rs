@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::message_texts::read_headline;
 use super::node::{NodeProperty, PagePolicy};
-use super::receipts::{LastSent, find_last_sent};
+use super::receipts::{LastSent, find_last_sent, sent_records};
 use super::search::BadQuery;
 use super::table::View;
 use super::{Error, Tree, UnknownId};
@@ -128,6 +128,8 @@ pub(super) struct StatusView;
 
 impl View for StatusView {
     type Key = StatusKey;
+
+    const CHANGES_WITHOUT_INDEX: bool = true;
 
     fn node_properties(_: &StatusKey) -> &'static [NodeProperty] {
         &[NodeProperty::Pages(PagePolicy::Bypass)]
@@ -340,13 +342,7 @@ fn find_unheard_recipients(tree: &Tree) -> BTreeSet<String> {
     let stores = tree.index.stores();
     let named: BTreeSet<(usize, String)> = {
         let tables = tree.index.read();
-        let recent = tables
-            .messages
-            .lists()
-            .messages_from_me()
-            .rev()
-            .take(RECENT)
-            .map(|ix| tables.messages.entry(ix));
+        let recent = sent_records(tree, &tables).take(RECENT).map(|ix| tables.messages.entry(ix));
         let to = |e: &IndexEntry| {
             let store = e.store();
             let all = tables.messages.recipient_list(e).split(", ").filter(|to| !to.is_empty());

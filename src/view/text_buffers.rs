@@ -28,7 +28,7 @@ use crate::model::locks::{LockLevel, Mutex};
 use super::OpenRequest;
 use crate::model::{Timestamp, write_at};
 use crate::outbox::names;
-use crate::store::{Notebook, NotebookEntry, StoreError};
+use crate::store::{Notebook, StoreError};
 
 /// The key of a text: number of the store, folder, name.
 pub(super) type TextKey = (usize, &'static str, String);
@@ -144,7 +144,7 @@ impl TextBuffer {
         self.bytes = stored.unwrap_or_default();
         let lacks_newline = self.bytes.last().is_some_and(|last| *last != b'\n');
         self.lacks_newline = lacks_newline && book.may_lack_newline(folder, name);
-        if let Some(note) = find_note(book, folder, name).filter(|_| !afresh) {
+        if let Some(note) = book.find_entry(folder, name).filter(|_| !afresh) {
             self.time = note.modified;
         }
         self.is_loaded = true;
@@ -188,7 +188,7 @@ impl TextBuffer {
         self.is_dirty = false;
         self.is_reset = false;
         self.base = book.read_entry(folder, name).ok().filter(|now| *now == self.bytes);
-        if let Some(note) = find_note(book, folder, name) {
+        if let Some(note) = book.find_entry(folder, name) {
             self.time = note.modified;
         }
     }
@@ -196,11 +196,6 @@ impl TextBuffer {
 
 fn too_long_error(limit: u64) -> StoreError {
     StoreError::TooLarge(format!("a text here may have {limit} bytes (max_message)"))
-}
-
-/// Returns the store's entry for one of its texts.
-pub(super) fn find_note(book: &dyn Notebook, folder: &str, name: &str) -> Option<NotebookEntry> {
-    book.list_entries(folder).into_iter().find(|n| n.name == name)
 }
 
 impl TextHandle {
@@ -395,6 +390,13 @@ impl OpenTexts {
         table.slots.remove(key);
         table.moved_away.retain(|_, private| private != key);
         true
+    }
+
+    /// Notes that another text of the store got a name. It is shown there, also if the name's own text was moved away,
+    /// and a program that has the replaced text open saves it no more.
+    pub fn note_replaced(&self, key: &TextKey) {
+        self.remove(key);
+        self.0.lock().moved_away.remove(key);
     }
 
     /// Renames a private text. Under a plain name the store keeps it.

@@ -180,7 +180,9 @@ pub(super) fn transcript_node(thread: ThreadIx) -> Node {
 impl TranscriptView {
     /// Returns the present plan of a thread's transcript.
     fn plan(&self, tree: &Tree, thread: ThreadIx) -> Result<Arc<TranscriptPlan>, Error> {
-        self.plans.try_get(thread, tree.generation(), || make_plan(tree, thread).map(Arc::new))
+        // No text of a message depends on marks.
+        let generation = tree.index.read().name_generation();
+        self.plans.try_get(thread, generation, || make_plan(tree, thread).map(Arc::new))
     }
 
     /// Returns the plan for a read up to `end`: that of the open file, or a newer one that only adds to it. So

@@ -63,7 +63,7 @@ fn with_hash(list: &[(u64, MsgIx)], hash: u64) -> impl Iterator<Item = MsgIx> + 
 }
 
 /// Returns the time in a message's name.
-fn message_name_time(tables: &IndexTables, ix: MsgIx) -> Timestamp {
+pub(super) fn message_name_time(tables: &IndexTables, ix: MsgIx) -> Timestamp {
     tables.messages.name_time(tables.messages.entry(ix)).clamp_to_calendar()
 }
 
@@ -308,19 +308,20 @@ impl MessageNames {
     pub fn recent_names(&self, folder: FolderScope, limit: usize) -> Vec<(String, String)> {
         let near: Vec<MsgIx> = {
             let tables = self.index.read();
-            let is_here = |ix: &MsgIx| self.is_in_folder(&tables, *ix, folder);
+            let of_day = |list: &[MsgIx], day| -> Vec<MsgIx> {
+                let of_day = tables.messages.slice_of_day(list, day).iter().copied();
+                of_day.filter(|ix| self.is_in_folder(&tables, *ix, folder)).collect()
+            };
+            let lists = tables.messages.lists();
             match folder {
                 // `inbox/` finds read messages, too.
-                FolderScope::Inbox => {
-                    tables.messages.lists().messages_to_me().rev().take(limit).collect()
-                }
+                FolderScope::Inbox => lists.messages_to_me().rev().take(limit).collect(),
                 FolderScope::Thread(thread) => self.lists.thread_messages(&tables, thread).to_vec(),
-                FolderScope::ArchiveDay(_) => {
-                    tables.messages.lists().sorted_to_me().iter().copied().filter(is_here).collect()
+                FolderScope::ArchiveDay(day) if self.lists.is_scope_all() => {
+                    of_day(&self.lists.all_messages(&tables), day)
                 }
-                FolderScope::SentDay(_) => {
-                    tables.messages.lists().messages_from_me().filter(is_here).collect()
-                }
+                FolderScope::ArchiveDay(day) => of_day(lists.sorted_to_me(), day),
+                FolderScope::SentDay(day) => of_day(lists.sorted_from_me(), day),
             }
         };
         self.ids_and_names(near.into_iter().rev().take(limit))

@@ -247,16 +247,19 @@ impl WaitView {
         text
     }
 
-    /// Ends the claim of a reader on a message. Unless the message was read to its end, another reader gets it.
-    pub fn return_claim(&self, tree: &Tree, (ix, read): (MsgIx, bool)) {
+    /// Notes that a reader read a message to its end. No other reader gets it until it is made unread again.
+    pub fn note_read(&self, tree: &Tree, ix: MsgIx) {
         // Reading may mark nothing here, or the store could not be marked.
         let is_unread = tree.index.read().messages.entry(ix).is_unread();
-        let mut handed = self.claims.lock();
-        handed.open.remove(&ix);
-        if read && is_unread {
-            handed.read.insert(ix);
+        if is_unread {
+            self.claims.lock().read.insert(ix);
         }
-        drop(handed);
+    }
+
+    /// Ends the claim of a reader on a message. Unless the message was [read to its end](Self::note_read), another
+    /// reader gets it.
+    pub fn return_claim(&self, tree: &Tree, ix: MsgIx) {
+        self.claims.lock().open.remove(&ix);
         tree.index.change_signal().notify();
     }
 
@@ -421,8 +424,8 @@ pub(super) fn await_mail(tree: &Tree, file: &OpenFile) -> Result<(), Error> {
 pub(super) fn abandon_read(tree: &Tree, file: &OpenFile) {
     let OpenFile::Waiting { answer, .. } = file else { return };
     let mark = answer.lock().take().and_then(|answer| answer.mark);
-    if let Some((ix, _)) = mark.map(|mark| mark.outcome()) {
-        tree.views.wait.return_claim(tree, (ix, false));
+    if let Some(mark) = mark {
+        tree.views.wait.return_claim(tree, mark.message());
     }
 }
 

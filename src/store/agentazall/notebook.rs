@@ -42,16 +42,20 @@ impl AgentAzall {
         day.is_some_and(|day| day > &*removed || day == removed && size > 0)
     }
 
-    /// Opens the folder with the current text of a name.
-    fn open_current_folder(&self, folder: &str, name: &str) -> Option<OwnedFd> {
+    /// Returns the current text of a name, and the open folder in which it is.
+    fn find_current_text(&self, folder: &str, name: &str) -> Option<(OwnedFd, NotebookEntry)> {
         let mut empty = None;
         for (path, dir) in self.open_note_folders(folder).filter(|_| is_shown_text(name)) {
-            match confined::stat(&dir, name) {
-                Ok((_, stamp)) if !self.is_not_removed(&path, folder, name, stamp.size) => {}
-                Ok((FileType::RegularFile, stamp)) if stamp.size > 0 => return Some(dir),
-                Ok((FileType::RegularFile, _)) => empty = empty.or(Some(dir)),
-                _ => {}
+            let Ok((FileType::RegularFile, stamp)) = confined::stat(&dir, name) else { continue };
+            let (name, size, modified) = (name.to_owned(), stamp.size, stamp.modified());
+            if !self.is_not_removed(&path, folder, &name, size) {
+                continue;
             }
+            let found = (dir, NotebookEntry { name, size, modified });
+            if size > 0 {
+                return Some(found);
+            }
+            empty = empty.or(Some(found));
         }
         empty
     }
@@ -92,8 +96,12 @@ impl Notebook for AgentAzall {
         notes.into_values().collect()
     }
 
+    fn find_entry(&self, folder: &str, name: &str) -> Option<NotebookEntry> {
+        self.find_current_text(folder, name).map(|(_, entry)| entry)
+    }
+
     fn read_entry(&self, folder: &str, name: &str) -> io::Result<Vec<u8>> {
-        let dir = self.open_current_folder(folder, name).ok_or(io::ErrorKind::NotFound)?;
+        let (dir, _) = self.find_current_text(folder, name).ok_or(io::ErrorKind::NotFound)?;
         fs::read_limited(confined::open_file(&dir, name)?, MAX_FILE as u64)
     }
 
@@ -107,11 +115,7 @@ impl Notebook for AgentAzall {
             return Err(StoreError::Invalid(why));
         }
         // An existing text can be written, whatever its name.
-        if self.open_current_folder(folder, name).is_some() {
-            Ok(())
-        } else {
-            check_text_name(name)
-        }
+        if self.find_current_text(folder, name).is_some() { Ok(()) } else { check_text_name(name) }
     }
 
     fn write_entry(&self, folder: &str, name: &str, text: &[u8]) -> Result<(), StoreError> {

@@ -18,6 +18,8 @@ pub struct Texts {
     kept: Mutex<Kept>,
     pub written: Mutex<Vec<(String, String)>>,
     pub full: AtomicBool,
+    /// True if texts can be removed.
+    pub removable: AtomicBool,
 }
 
 impl Texts {
@@ -71,6 +73,15 @@ impl Notebook for Texts {
         }
         self.put(folder, name, &String::from_utf8_lossy(text));
         self.written.lock().push((name.to_owned(), String::from_utf8_lossy(text).into_owned()));
+        Ok(())
+    }
+
+    fn can_remove(&self) -> bool {
+        self.removable.load(Ordering::Relaxed)
+    }
+
+    fn remove_entry(&self, folder: &str, name: &str) -> Result<(), StoreError> {
+        self.kept.lock().remove(&(folder.to_owned(), name.to_owned()));
         Ok(())
     }
 }

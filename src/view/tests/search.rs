@@ -292,3 +292,15 @@ fn without_search_there_is_no_folder() {
     assert!(!bed.names("").contains(&"search".to_owned()));
     assert_eq!(bed.errno("search"), libc::ENOENT);
 }
+
+/// The name of a message whose time is outside the calendar opens as it is listed.
+#[test]
+fn a_hit_of_a_time_outside_the_calendar_is_found_by_its_name() {
+    let far = about("00000001", T0 * 1000, "Parser bug", "x\n");
+    let (bed, _) = searching(vec![far, about("00000002", T0, "parser", "y\n")], true);
+    let names = bed.names("search/parser");
+    assert!(names.iter().any(|name| name.starts_with("99991231T")), "{names:?}");
+    for name in &names {
+        assert!(bed.tree.resolve_path(&format!("search/parser/{name}")).is_ok(), "{name}");
+    }
+}

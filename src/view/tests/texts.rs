@@ -160,6 +160,16 @@ fn texts_are_not_removed_or_renamed() {
 }
 
 #[test]
+fn a_text_that_gets_the_name_of_one_that_was_moved_away_is_shown() {
+    let b = with_book(&[("x.txt", "old"), ("y.txt", "other")]);
+    b.book().removable.store(true, Ordering::Relaxed);
+    b.rename("me/notes", "x.txt", "x.txt~").unwrap();
+    b.rename("me/notes", "y.txt", "x.txt").unwrap();
+    assert_eq!(b.names("me/notes"), ["x.txt", "x.txt~"]);
+    assert_eq!((b.cat("me/notes/x.txt"), b.cat("me/notes/x.txt~")), ("other".into(), "old".into()));
+}
+
+#[test]
 fn an_editor_moves_the_text_away_writes_it_anew_and_drops_the_old() {
     let b = with_book(&[("x.txt", "old")]);
     b.rename("me/notes", "x.txt", "x.txt~").unwrap();

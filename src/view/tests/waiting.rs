@@ -55,3 +55,23 @@ fn next_tries_each_message_once() {
     copy_path_to(&b.tree, ".next", &mut Vec::new()).unwrap_err();
     assert_eq!(reads(), 1);
 }
+
+/// A message that is made unread while the `.next` that handed it out is still open is handed out again.
+#[test]
+fn next_hands_out_again_what_is_unread_again() {
+    let b = bed(vec![store(vec![letter("00000001aaaa", T0, &[])])]);
+    let access = OpenRequest { opener: 7, ..OpenRequest::default() };
+    let file = b.tree.open(&b.tree.resolve_path(".next").unwrap(), &access).unwrap();
+    assert!(crate::view::wait::try_fill_answer(&b.tree, &file).unwrap());
+    assert!(!b.tree.read(&file, 0, 1 << 20, 7).unwrap().is_empty());
+    // The opener closes a duplicate of the descriptor.
+    b.tree.flush(&file, 7).unwrap();
+    assert_eq!(b.names("inbox"), [""; 0]);
+    let archived = b.names("archive/2026-04-24");
+    let name = archived.first().unwrap();
+    let path = format!("archive/2026-04-24/{name}");
+    rename_path(&b.tree, &path, &format!("inbox/{name}")).unwrap();
+    b.tree.release(&file);
+    assert!(b.cat(".next").contains("00000001aaaa"));
+    assert_eq!(b.cat(".next"), "");
+}
