@@ -314,6 +314,16 @@ impl HealthBoard {
         }
     }
 
+    /// Saves a first copy, if there is none: other processes know by it that there is a link.
+    pub fn save_first(&self) {
+        if read_saved_health(&self.folder).is_none() {
+            let mut kept = self.health.lock();
+            self.save_copy(&mut kept);
+            // The first change is saved at once, too.
+            kept.copied = None;
+        }
+    }
+
     /// Records that the engine answered.
     pub fn report_contact(&self) {
         let now = Timestamp::now().millis();

@@ -145,6 +145,7 @@ impl MessageLink {
             is_urgent: AtomicBool::new(false),
             next_job: AtomicU64::new(0),
         };
+        link.board.save_first();
         link.update_board();
         Ok(link)
     }
