@@ -257,6 +257,7 @@ impl MessageTable {
         self.note_idempotency_key(ix, found);
         self.note_answered_id(ix, store, found);
         *self.entry_mut(ix) = after;
+        self.time_moves += u64::from(moves);
         self.set_multicast(ix, found.multicast);
         let shown = moves
             || noted

@@ -67,6 +67,8 @@ pub struct MessageTable {
     ruled: BTreeMap<MsgIx, u32>,
     /// A number that grows with each change of the messages that a view can show.
     generation: u64,
+    /// The number of times that a message got another time.
+    time_moves: u64,
 }
 
 impl Deref for MessageTable {
@@ -101,6 +103,11 @@ impl MessageTable {
     /// Returns a number that grows with each change of the messages that a view can show.
     pub(super) fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// Returns a number that grows each time that a known message gets another time.
+    pub fn time_moves(&self) -> u64 {
+        self.time_moves
     }
 
     /// Records a change that a view can show.
@@ -212,6 +219,7 @@ impl MessageTable {
             noted: std::mem::take(&mut header.noted),
             idempotency: std::mem::take(&mut header.idempotency),
             ruled: std::mem::take(&mut header.ruled),
+            time_moves: 0,
             generation: 0,
         };
         let lists = table.lists.to_me.iter().chain(&table.lists.from_me).chain(table.noted.iter());

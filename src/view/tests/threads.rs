@@ -200,3 +200,32 @@ fn threads_are_as_new_as_a_message_between_others_in_one_of_mine() {
         assert_eq!(b.attr(folder).time, Timestamp::from_secs(T0 + 9), "{folder}");
     }
 }
+
+/// `threads/` is as new as the newest message of a shown thread, also between others, whatever comes and goes. More
+/// messages than one block has do not change that.
+#[test]
+fn the_time_of_threads_follows_each_arrival() {
+    let sent = |id: usize, thread: &str, secs: i64, to: &str| {
+        let mut letter = in_thread(&format!("{id:08}aaaa"), thread, T0 + secs);
+        letter.message.to = vec![to.into()];
+        letter
+    };
+    let b = bed(vec![store((0..5000).map(|n| sent(n, "mine", n as i64 % 7, "me")).collect())]);
+    let time_after = |change: &dyn Fn(&mut Folder)| {
+        change(&mut b.stores[0].folder.lock());
+        b.tree.index().refresh_store(0, true).unwrap();
+        assert_eq!(b.attr("threads").time, b.attr("transcripts").time);
+        b.attr("threads").time.secs() - T0
+    };
+    assert_eq!(time_after(&|_| {}), 6);
+    // A thread of others is not shown; a message of others in a shown thread counts.
+    assert_eq!(time_after(&|f| f.push(sent(5000, "theirs", 50, "carol"))), 6);
+    assert_eq!(time_after(&|f| f.push(sent(5001, "mine", 40, "carol"))), 40);
+    assert_eq!(time_after(&|f| f.push(sent(5002, "mine", 30, "me"))), 40);
+    // Now the thread of others is shown.
+    assert_eq!(time_after(&|f| f.push(sent(5003, "theirs", 1, "me"))), 50);
+    let later = |letter: &mut Letter| letter.message.time = Timestamp::from_secs(T0 + 60);
+    assert_eq!(time_after(&|f| f.change(5001, later)), 60);
+    assert_eq!(time_after(&|f| f.remove(5001)), 50);
+    assert_eq!(time_after(&|f| f.remove(5000)), 30);
+}
