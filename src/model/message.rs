@@ -85,7 +85,11 @@ pub fn thread_label(id: &str) -> Option<&str> {
 
 /// Returns the id as the store has it.
 pub fn plain_id(id: &str) -> &str {
-    id.split_once(QUALIFIER).map_or(id, |(plain, _)| plain)
+    // Each message asks while it is indexed, and almost no id has a NUL, which is found faster than a word.
+    match memchr::memchr(0, id.as_bytes()) {
+        Some(_) => id.split_once(QUALIFIER).map_or(id, |(plain, _)| plain),
+        None => id,
+    }
 }
 
 /// Returns the hash that separates two messages of one id.
