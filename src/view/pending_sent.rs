@@ -204,8 +204,11 @@ impl PendingSent {
         let from = message.from.clone().unwrap_or_default();
         let stem = |full| names::format_stem(time, &from, &message.id, full);
         let folder = FolderScope::SentDay(time.day());
+        // The store may have got the message meanwhile, under the same name.
+        let is_other = |ix| Some(ix) != self.find_my_message(store, &held.message.id);
         let free = |stem: &String| {
-            !taken.contains(stem) && self.names.find_message_by_stem(folder, stem).is_none()
+            let named = self.names.find_message_by_stem(folder, stem);
+            !taken.contains(stem) && !named.is_some_and(is_other)
         };
         let stem = Some(stem(false)).filter(free).unwrap_or_else(|| stem(true));
         taken.insert(stem.clone());
