@@ -92,7 +92,7 @@ pub struct Journal {
     /// The numbers of the entries of each message, the oldest first.
     by_message: HashMap<String, Vec<u64>>,
     /// The numbers of the entries that have no line yet.
-    unsynced: Vec<u64>,
+    unsynced: BTreeSet<u64>,
     /// The entries that may go, by [rank](JournalEntry::rank) and number; `waiting` has the others, by the moment from
     /// which on they may go.
     ready: BTreeSet<(i64, u64)>,
@@ -134,7 +134,7 @@ impl Journal {
             next_no: 0,
             entries: BTreeMap::new(),
             by_message: HashMap::new(),
-            unsynced: Vec::new(),
+            unsynced: BTreeSet::new(),
             ready: BTreeSet::new(),
             waiting: BTreeSet::new(),
             refused: 0,
@@ -172,14 +172,14 @@ impl Journal {
             return false;
         }
         self.insert_entry(no, (message.to_owned(), to.to_owned()), now, DeliveryStage::Unsynced);
-        self.unsynced.push(no);
+        self.unsynced.insert(no);
         true
     }
 
     /// Returns the numbers of the messages that were added and not recorded, and the paths of their bytes.
     pub fn list_unsynced(&self) -> (Vec<u64>, Vec<PathBuf>) {
         let paths = self.unsynced.iter().map(|no| self.wire_path(*no)).collect();
-        (self.unsynced.clone(), paths)
+        (self.unsynced.iter().copied().collect(), paths)
     }
 
     /// Records durably that some messages are accepted, whose bytes are on disk. All share one sync.
@@ -188,18 +188,21 @@ impl Journal {
     /// Returns the system's error; then they were not accepted.
     pub fn record_accepted(&mut self, numbers: &[u64]) -> io::Result<()> {
         let line = |no: &u64| {
-            let JournalEntry { message, to, since, .. } = self.entries.get(no)?.clone();
-            Some(JournalLine::Spooled { no: *no, message, to, at: since })
+            let JournalEntry { message, to, since, .. } = self.entries.get(no)?;
+            let (message, to) = (message.clone(), to.clone());
+            Some(JournalLine::Spooled { no: *no, message, to, at: *since })
         };
         self.append_lines(numbers.iter().filter_map(line).collect())?;
-        self.unsynced.retain(|no| !numbers.contains(no));
+        for no in numbers {
+            self.unsynced.remove(no);
+        }
         Ok(())
     }
 
     /// Forgets messages that were added and cannot be recorded.
     pub fn forget_unsynced(&mut self, numbers: &[u64]) {
-        self.unsynced.retain(|no| !numbers.contains(no));
         for no in numbers {
+            self.unsynced.remove(no);
             self.remove_entry(*no);
         }
     }

@@ -12,7 +12,7 @@ use super::text_buffers::{MissingText, OpenTexts, TextKey};
 use super::{CachePolicy, Error, OpenRequest, TextHandle, Tree};
 use crate::model::{Timestamp, sanitize_line};
 use crate::outbox::names;
-use crate::store::{Notebook, StoreError};
+use crate::store::{Notebook, NotebookEntry, StoreError};
 
 /// A node of `me/`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -157,9 +157,7 @@ impl View for MeView {
         match key {
             MeKey::Text(_) => None,
             MeKey::Folder(number, folder) => {
-                let (here, away) = self.open_texts.list_names(*number, folder);
-                let mut stored = notebook(tree, *number).ok()?.list_entries(folder);
-                stored.retain(|note| !here.contains(&note.name) && !away.contains(&note.name));
+                let (stored, here) = self.list_texts(tree, *number, folder).ok()?;
                 let keys = here.into_iter().map(|name| (*number, *folder, name));
                 let open = keys.filter_map(|key| self.text_size(tree, &key).ok());
                 stored.iter().map(|note| note.modified).chain(open.map(|(_, time)| time)).max()
@@ -216,14 +214,22 @@ impl MeView {
         number: usize,
         folder: &'static str,
     ) -> Result<BTreeSet<String>, Error> {
-        let notes = notebook(tree, number)?.list_entries(folder);
+        let (stored, here) = self.list_texts(tree, number, folder)?;
+        Ok(stored.into_iter().map(|note| note.name).chain(here).collect())
+    }
+
+    /// Returns the shown texts of a folder that only the store has, and the names of those that are here.
+    fn list_texts(
+        &self,
+        tree: &Tree,
+        number: usize,
+        folder: &'static str,
+    ) -> Result<(Vec<NotebookEntry>, Vec<String>), Error> {
+        // A text that is saved and closed meanwhile is in the store's list, which is read last.
         let (here, away) = self.open_texts.list_names(number, folder);
-        let mut names: BTreeSet<String> = notes.into_iter().map(|n| n.name).collect();
-        for name in away {
-            names.remove(&name);
-        }
-        names.extend(here);
-        Ok(names)
+        let mut stored = notebook(tree, number)?.list_entries(folder);
+        stored.retain(|note| !here.contains(&note.name) && !away.contains(&note.name));
+        Ok((stored, here))
     }
 
     /// Returns length and time of a text.
