@@ -56,6 +56,8 @@ pub enum LockLevel {
     Swept,
     /// The table of mounts.
     Mounts,
+    /// The plan of a restart. Any read of the index may need it, under any lock.
+    Restart,
 }
 
 /// A lock of `parking_lot` with a level.

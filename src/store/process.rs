@@ -6,10 +6,11 @@ use std::io::Read as _;
 use std::os::fd::OwnedFd;
 use std::sync::LazyLock;
 
-use crate::model::locks::Mutex;
+use crate::model::locks::{LockLevel, Mutex};
 
 /// The plan by which this program replaces itself.
-static AGAIN: LazyLock<Mutex<RestartPlan>> = LazyLock::new(Mutex::default);
+static AGAIN: LazyLock<Mutex<RestartPlan>> =
+    LazyLock::new(|| Mutex::with_level(LockLevel::Restart, RestartPlan::default()));
 
 #[derive(Default)]
 struct RestartPlan {
