@@ -26,13 +26,7 @@ impl Injected {
         }
         c.args(["-p", &m.pid().to_string()]);
         let tracer = Running::start(c, None).unwrap();
-        wait_for(LONG, "strace is attached to all threads", || {
-            let tasks = fs::read_dir(format!("/proc/{}/task", m.pid())).unwrap();
-            tasks.flatten().all(|task| {
-                let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
-                status.lines().any(|l| l.starts_with("TracerPid:") && !l.ends_with("\t0"))
-            })
-        });
+        m.wait_until_traced();
         Self(tracer)
     }
 

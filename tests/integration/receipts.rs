@@ -11,7 +11,7 @@ use crate::common::agz::{ME, Tree};
 use crate::common::amp::{ALICE, Home};
 use crate::common::proc::Running;
 use crate::common::samp::{self, Rec, append_raw, append_signed, log};
-use crate::common::{Bed, Mount, Out, run, soon};
+use crate::common::{Bed, Mount, Out, run, soon, write_script};
 use crate::ssot;
 
 /// Returns the fields of each line of `sent.txt`.
@@ -276,14 +276,12 @@ fn set_status(file: &Path) {
 /// program takes is delivered.
 #[test]
 fn s931_maildir() {
-    use std::os::unix::fs::PermissionsExt as _;
     let bed = Bed::new();
     for leaf in ["anna", "bob"].iter().flat_map(|who| ["new", "cur", "tmp"].map(|l| (who, l))) {
         fs::create_dir_all(bed.path("mail").join(leaf.0).join(leaf.1)).unwrap();
     }
     let (root, program) = (bed.path("mail"), bed.path("sendmail"));
-    fs::write(&program, "#!/bin/sh\ntest -e \"$0.ok\" || exit 75\ncat > /dev/null\n").unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&program, "#!/bin/sh\ntest -e \"$0.ok\" || exit 75\ncat > /dev/null\n");
     bed.config(&format!(
         "[[store]]\nkind = \"maildir\"\ndir = \"{0}/anna\"\nme = \"anna@localhost\"\n\
          sendmail = {1:?}\n[store.local]\n\"bob@localhost\" = \"{0}/bob\"\n",

@@ -1,7 +1,6 @@
 //! `msgfs sendmail`, and mail programs that send by it.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use serde_json::{Map, Value};
@@ -10,7 +9,7 @@ use crate::amq;
 use crate::common::amp;
 use crate::common::proc::Out;
 use crate::common::samp::{self, T0, log, member, only, read_log};
-use crate::common::{Bed, binary, run, soon};
+use crate::common::{Bed, binary, run, soon, write_script};
 
 /// Runs `msgfs sendmail ARGS` as bar.
 fn sendmail(bed: &Bed, args: &[&str], mail: &str) -> Out {
@@ -58,8 +57,7 @@ fn sent(bed: &Bed, many: usize) -> Vec<Map<String, Value>> {
 /// Writes an executable script into the bed.
 fn script(bed: &Bed, name: &str, text: &str) -> PathBuf {
     let path = bed.path(name);
-    fs::write(&path, text).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&path, text);
     path
 }
 

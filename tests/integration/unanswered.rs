@@ -195,7 +195,7 @@ fn s981_a_command_names_the_stopped_msgfs() {
         let mut command = bed.msgfs(args);
         command.args(["--me", "bar"]);
         let out = ends(command, None);
-        assert!(began.elapsed() < Duration::from_secs(8), "{args:?}: {:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(30), "{args:?}: {:?}", began.elapsed());
         assert_eq!(out.code(), code, "{args:?}: {out:?}");
         let dir = m.dir.display();
         for part in [

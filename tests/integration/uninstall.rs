@@ -1,10 +1,10 @@
 //! One command that ends and removes everything.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use crate::common::{Bed, Out, PATIENCE, binary, need_root, run_for};
+use crate::common::{Bed, Out, PATIENCE, binary, need_root, run_for, write_script};
 
 /// The head of each script of these tests. It runs in namespaces of its own, because the command ends everything
 /// of this user, and other tests run at the same time. Every process that it starts ends with it.
@@ -54,8 +54,7 @@ fn systemd(bed: &Bed) {
         strange = bed.path("strange.service").display(),
         unit = units.join("msgfs@.service").display(),
     );
-    fs::write(bed.path("tools/systemctl"), script).unwrap();
-    fs::set_permissions(bed.path("tools/systemctl"), fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&bed.path("tools/systemctl"), &script);
 }
 
 #[track_caller]

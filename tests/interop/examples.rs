@@ -5,12 +5,11 @@
 //! machine that `ssh` reaches.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::common::samp;
+use crate::common::{samp, write_script};
 use crate::pages::{Stage, wrong};
 use crate::ports::free_port;
 use crate::postoffice::{DOMAIN, PASSWORD, PostOffice};
@@ -38,8 +37,7 @@ fn stage() -> Stage {
 /// Puts a program into the PATH of the stage.
 fn program(stage: &Stage, name: &str, script: &str) {
     let file = stage.bed.path("tools").join(name);
-    fs::write(&file, format!("#!/bin/bash\n{script}\n")).unwrap();
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&file, &format!("#!/bin/bash\n{script}\n"));
 }
 
 /// Makes a repository with one commit, and two agent programs whose models follow these rules.

@@ -294,6 +294,8 @@ fn open_tree(
             }
         }
         if let Some(holder) = holder.filter(|_| is_silent) {
+            // It may have been stopped while this command waited for its answer.
+            let is_stopped = is_stopped || silence::is_stopped(&context.paths.state, Some(&holder));
             let silence = silence::describe(&context.me.name, &holder, is_stopped);
             if purpose.acts {
                 return Err(Failure::refused(silence));

@@ -90,7 +90,8 @@ impl NatsConfig {
     /// Returns the addresses and the space, for people, without a user or a password.
     pub fn describe_servers(&self) -> String {
         let urls: Vec<String> = self.settings.url.iter().map(|url| strip_login(url)).collect();
-        let place = format!("{}, space {}", urls.join(" "), self.settings.space);
+        let servers = if urls.is_empty() { "no url".to_owned() } else { urls.join(" ") };
+        let place = format!("{servers}, space {}", self.settings.space);
         note_insecure(place, self.insecure)
     }
 }

@@ -475,6 +475,13 @@ impl Mount {
         c.args(["-f", "-qq", "-y", "-e", &format!("trace={call}"), "-o"]).arg(notes).arg("-e");
         c.arg(format!("inject={call}:{how}")).arg("-p").arg(self.pid().to_string());
         let tracer = proc::Running::start(c, None).expect("strace");
+        self.wait_until_traced();
+        tracer
+    }
+
+    /// Waits until strace is attached to every thread of the daemon, or has killed it already.
+    #[track_caller]
+    pub(crate) fn wait_until_traced(&self) {
         wait_for(Duration::from_secs(30), "strace is attached to every thread", || {
             let Ok(threads) = fs::read_dir(format!("/proc/{}/task", self.pid())) else {
                 return true;
@@ -484,7 +491,6 @@ impl Mount {
                 !status.lines().any(|l| l == "TracerPid:\t0")
             })
         });
-        tracer
     }
 
     /// Unmounts properly. Panics if that fails.
@@ -584,6 +590,16 @@ pub(crate) fn detach(dir: &Path) {
 /// Quotes a path as one shell word.
 pub(crate) fn quote(path: &Path) -> String {
     format!("'{}'", path.to_str().expect("UTF-8 path").replace('\'', r"'\''"))
+}
+
+/// Writes an executable script. Another program writes the file: a child that another test has just forked holds what
+/// is open here, and the system executes no file that is open for writing.
+#[track_caller]
+pub(crate) fn write_script(path: &Path, text: &str) {
+    let mut install = Command::new("install");
+    install.args(["-m", "755", "/dev/stdin"]).arg(path);
+    let out = run(install, Some(text.as_bytes()));
+    assert!(out.ok(), "{out:?}");
 }
 
 /// Panics if the test does not run as the superuser, instead of passing without having tested.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::bed;
-use crate::common::{Bed, Out, binary, need_root, run};
+use crate::common::{Bed, Out, binary, need_root, run, write_script};
 
 /// Each harness whose hooks are in a JSON file, and the content of a new file, except for the path of msgfs.
 pub(super) const NEW: &[(&str, &str, &str)] = &[
@@ -492,8 +492,7 @@ fn s522_which_harnesses_and_what_would_change() {
     let out = bed.msgfs_out(&["hook", "install"]);
     assert!(out.ok() && out.stderr.contains("--for"), "{out:?}");
     let tool = bed.path("tools/codex");
-    fs::write(&tool, "#!/bin/sh\n").unwrap();
-    fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&tool, "#!/bin/sh\n");
     let claude = bed.path("moved");
     fs::create_dir(&claude).unwrap();
     bed.env.push(("CLAUDE_CONFIG_DIR".into(), claude.clone().into()));

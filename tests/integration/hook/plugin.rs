@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::bed;
-use crate::common::{Bed, run};
+use crate::common::{Bed, run, write_script};
 
 /// A script that plays `OpenCode`, in both of its versions, with a replacement of msgfs in `PATH`.
 const PLAY: &str = include_str!("opencode.mjs");
@@ -44,9 +44,7 @@ fn s526_the_plugin_of_opencode() {
     let stub = bed.path("stub");
     fs::create_dir(&stub).unwrap();
     let set = |body: &str| {
-        let file = stub.join("msgfs");
-        fs::write(&file, format!("#!/bin/sh\n{body}\n")).unwrap();
-        fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        write_script(&stub.join("msgfs"), &format!("#!/bin/sh\n{body}\n"));
     };
     let path = format!("{}:/usr/bin:/bin", stub.display());
     let log = bed.path("log");

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{SECRET, bed, deliver, hook, payload, says};
 use crate::common::proc::Running;
-use crate::common::{Bed, Out, run, soon};
+use crate::common::{Bed, Out, run, soon, write_script};
 
 /// The line as it is installed for Claude Code.
 const LINE: &str = "msgfs hook run stop --for claude-code --wait; test $? -eq 10 && exit 2; exit 0";
@@ -283,9 +283,7 @@ fn s514_the_installed_lines_do_no_harm() {
             let file = stub.join("msgfs");
             let _ = fs::remove_file(&file);
             if let Some(body) = body {
-                fs::write(&file, format!("#!/bin/sh\n{body}\n")).unwrap();
-                fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o755))
-                    .unwrap();
+                write_script(&file, &format!("#!/bin/sh\n{body}\n"));
             }
             let mut command = hook(&bed, line);
             command.env("PATH", format!("{}:/usr/bin:/bin", stub.display()));

@@ -3,13 +3,12 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
 use super::{Place, mail, texts, with};
 use crate::common::samp::today;
-use crate::common::{Bed, shown, soon};
+use crate::common::{Bed, shown, soon, write_script};
 
 /// S801: a mail that its writer still has open gets its second, and is shown when it is whole.
 #[test]
@@ -252,8 +251,7 @@ fn s807_a_program_that_does_not_read_all() {
     let bed = Bed::new();
     let (program, log) = (bed.path("sendmail"), bed.path("log"));
     let text = format!("#!/bin/sh\nhead -c 100 > /dev/null\necho run >> {}\n", log.display());
-    fs::write(&program, text).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&program, &text);
     Place::new(&bed, &format!("sendmail = \"{}\"\n", program.display()));
     let m = bed.mount("anna");
     m.ok("(printf 'To: eve@x.example\\n\\n'; yes | head -c 1000000) > outbox/x");

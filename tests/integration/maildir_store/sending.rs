@@ -1,11 +1,11 @@
 //! Mail from the mount to other Maildirs and to other machines.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::PermissionsExt as _;
 
 use super::{Place, mail, texts, with};
 use crate::common::shown;
-use crate::common::{Bed, quote, soon};
+use crate::common::{Bed, quote, soon, write_script};
 
 /// S806: mail to an address of this machine is one signed file in that `new/`, with a copy among my sent mail. Mail
 /// programs show it, and another mount.
@@ -124,8 +124,7 @@ fn s807_sendmail() {
          [ $(wc -l <{log}) -gt 2 ] || exit 75\ncat >{log}.new && mv {log}.new {log}.mail\n",
         log = log.display()
     );
-    fs::write(&program, text).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&program, &text);
     let place = Place::new(&bed, &format!("sendmail = \"{}\"\n", program.display()));
     let m = bed.mount("anna");
     m.ok("printf 'To: eve@x.example\\n\\nhello\\n' > outbox/x");
@@ -172,8 +171,7 @@ fn s807_sendmail() {
 fn s1142_left_unsent() {
     let bed = Bed::new();
     let program = bed.path("sendmail");
-    fs::write(&program, "#!/bin/sh\nexit 75\n").unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&program, "#!/bin/sh\nexit 75\n");
     let place = Place::new(&bed, &format!("sendmail = \"{}\"\n", program.display()));
     let m = bed.mount("anna");
     m.ok("printf 'To: eve@x.example\\n\\nfar\\n' > outbox/x");
@@ -199,8 +197,7 @@ fn s1142_left_unsent() {
 fn s1096_refused_late() {
     let bed = Bed::new();
     let program = bed.path("sendmail");
-    fs::write(&program, "#!/bin/sh\nsleep 1\necho 'not today' >&2\nexit 69\n").unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&program, "#!/bin/sh\nsleep 1\necho 'not today' >&2\nexit 69\n");
     let place = Place::new(&bed, &format!("sendmail = \"{}\"\n", program.display()));
     let m = bed.mount("anna");
     m.ok("printf 'To: eve@x.example, bob@localhost, dan@x.example\\n\\nhello\\n' > outbox/x");
@@ -216,8 +213,7 @@ fn s1096_refused_late() {
 fn with_sendmail(script: &str) -> (Bed, crate::common::Mount) {
     let bed = Bed::new();
     let program = bed.path("sendmail");
-    fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&program, &format!("#!/bin/sh\n{script}\n"));
     Place::new(&bed, &format!("sendmail = \"{}\"\n", program.display()));
     let m = bed.mount("anna");
     (bed, m)
@@ -305,8 +301,7 @@ fn s1174_delivered_once_while_sendmail_is_retried() {
     let (program, log, open) = (bed.path("sendmail"), bed.path("log"), bed.path("open"));
     let (log_path, open_path) = (quote(&log), quote(&open));
     let text = format!("#!/bin/sh\necho >>{log_path}\n[ -e {open_path} ] || exit 75\n");
-    fs::write(&program, text).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&program, &text);
     let place = Place::new(&bed, &format!("sendmail = \"{}\"\n", program.display()));
     let calls = || fs::read_to_string(&log).map_or(0, |text| text.lines().count());
     let m = bed.mount("anna");

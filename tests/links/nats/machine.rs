@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use msgfs::link::nats::{self, NatsLink};
 use msgfs::link::{HealthBoard, LinkHealth, LinkState, NatsConfig, NatsSettings};
+use serde_json::Value;
 
 use super::server::Server;
 use crate::soon;
@@ -153,6 +154,18 @@ impl Machine {
             }
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
+    }
+
+    /// Waits until the link has saved that the whole log is published. Until then a link that is stopped publishes its
+    /// last lines again, because it does not know that the server took them.
+    #[track_caller]
+    pub(crate) fn has_published(&self, writer: &str) {
+        let (journal, len) = (self.kept().join("journal.jsonl"), self.read(writer).len());
+        soon("it is saved that the log is published", || {
+            let lines = fs::read_to_string(&journal).unwrap_or_default();
+            let mut places = lines.lines().filter_map(|l| serde_json::from_str::<Value>(l).ok());
+            places.any(|place| place["writer"] == writer && place["end"] == len)
+        });
     }
 
     pub(crate) fn health(&self) -> LinkHealth {
