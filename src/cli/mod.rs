@@ -215,10 +215,15 @@ pub(crate) fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(e) => {
             let e = explain_unknown_option(e);
-            // A closed terminal must not turn a usage error into a panic.
-            let _ = e.print();
-            let wrong = sendmail::usage_exit_code(&line).unwrap_or(2);
-            return ExitCode::from(if e.use_stderr() { wrong } else { 0 });
+            if e.use_stderr() {
+                // A closed terminal must not turn a usage error into a panic.
+                let _ = e.print();
+                return ExitCode::from(sendmail::usage_exit_code(&line).unwrap_or(2));
+            }
+            return match output::print_help(&e) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(failure) => failure.report(),
+            };
         }
     };
     match run_command(&cli.global, &cli.command) {

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use msgfs::model::RULE;
 use msgfs::model::{escape_json, sanitize_line, sanitize_lines};
+use msgfs::store::process;
 use serde::Serialize;
 
 use super::failure::Failure;
@@ -30,10 +31,22 @@ pub(crate) fn print_json_line(value: &impl Serialize) -> Result<(), Failure> {
 }
 
 fn write_stdout(text: &str) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
+    write_stdout_bytes(text.as_bytes()).map_err(|e| Failure::from_output_error(&e))
+}
+
+/// Prints a help text or the version, with colours on a terminal.
+pub(crate) fn print_help(help: &clap::Error) -> Result<(), Failure> {
+    process::check_stdout()
+        .and_then(|()| help.print())
+        .and_then(|()| io::stdout().flush())
         .map_err(|e| Failure::from_output_error(&e))
+}
+
+/// Writes bytes to standard output at once.
+pub(crate) fn write_stdout_bytes(bytes: &[u8]) -> io::Result<()> {
+    process::check_stdout()?;
+    let mut out = io::stdout().lock();
+    out.write_all(bytes).and_then(|()| out.flush())
 }
 
 /// A writer to standard output that remembers its failure. Routines that write to it report the error as their
@@ -52,7 +65,7 @@ impl StdoutWriter {
 
 impl Write for StdoutWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        io::stdout().write_all(bytes).and_then(|()| io::stdout().flush()).inspect_err(|e| {
+        write_stdout_bytes(bytes).inspect_err(|e| {
             self.failed = Some(Failure::from_output_error(e));
         })?;
         Ok(bytes.len())

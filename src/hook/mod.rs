@@ -80,6 +80,9 @@ enum SilenceReason {
     /// A program of the harness that did not wake the session.
     #[error("the session was not woken: {0} {1}")]
     NotWoken(&'static str, String),
+    /// A text that the harness did not get.
+    #[error("the text cannot be printed: {0}")]
+    NotPrinted(io::Error),
     /// A record of earlier rings that cannot be read or saved.
     #[error("the state of the session cannot be read or saved: {0}")]
     State(#[from] io::Error),
@@ -291,14 +294,18 @@ fn ring_bell(
     if began.elapsed() > CLAIM_WITHIN {
         return Err(SilenceReason::TimedOut);
     }
+    let before = held.load_session(which)?;
     let claimed = claim_bell_text(&held, call, which, &glance, &mail);
-    drop(held);
     let (answer, text) = match (claimed, call.harness.ring_notice.zip(ring)) {
         (Err(SilenceReason::Nothing), Some(notice)) => notice,
         (claimed, _) => (answer, claimed?),
     };
     let line = answer.replace("TEXT", &serde_json::Value::from(text).to_string()) + "\n";
-    write_line(BellStream::Out, &line);
+    if let Err(error) = write_line(BellStream::Out, &line) {
+        // Nobody has heard it.
+        held.save_session(which, &before)?;
+        return Err(SilenceReason::NotPrinted(error));
+    }
     Ok(0)
 }
 
@@ -440,11 +447,11 @@ fn find_mountpoint(glance: &MailboxGlance) -> Option<PathBuf> {
 }
 
 /// Writes a line at once, or not at all as far as that can be helped.
-fn write_line(to: BellStream, line: &str) {
-    let _ = match to {
-        BellStream::Out => {
-            io::stdout().write_all(line.as_bytes()).and_then(|()| io::stdout().flush())
-        }
+fn write_line(to: BellStream, line: &str) -> io::Result<()> {
+    match to {
+        BellStream::Out => process::check_stdout()
+            .and_then(|()| io::stdout().write_all(line.as_bytes()))
+            .and_then(|()| io::stdout().flush()),
         BellStream::Err => io::stderr().write_all(line.as_bytes()),
-    };
+    }
 }

@@ -78,7 +78,10 @@ impl Waiter<'_> {
     fn ring_session(&self, call: &HookCall, env: &Env, ring: Ring) -> Result<u8, SilenceReason> {
         match call.harness.wake {
             Some(WakeMeans::Print(stream)) => {
-                write_line(stream, &(ring.text + "\n"));
+                if let Err(error) = write_line(stream, &format!("{}\n", ring.text)) {
+                    self.give_back(&ring)?;
+                    return Err(SilenceReason::NotPrinted(error));
+                }
                 Ok(RINGS)
             }
             Some(WakeMeans::Command(words)) => {

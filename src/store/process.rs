@@ -2,9 +2,12 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::OFlags;
 
 use crate::model::locks::{LockLevel, Mutex};
 
@@ -60,6 +63,28 @@ pub fn restart_process() -> ! {
         eprintln!("msgfs: the saved index is damaged; run this again");
         std::process::exit(1)
     }
+}
+
+/// True if the program was started without a standard output that it can write to.
+static HAS_NO_STDOUT: AtomicBool = AtomicBool::new(false);
+
+/// Notes whether standard output can be written. It must run before `main`: the standard library puts `/dev/null` in
+/// place of a closed one, and hides the error of one that is open only for reading.
+pub fn note_stdout() {
+    let flags = rustix::fs::fcntl_getfl(rustix::stdio::stdout());
+    let is_read_only = |flags: OFlags| flags & OFlags::RWMODE == OFlags::RDONLY;
+    HAS_NO_STDOUT.store(flags.map_or(true, is_read_only), Ordering::Relaxed);
+}
+
+/// Checks that text written to standard output can reach somebody.
+///
+/// # Errors
+/// `EBADF` if the program was started with a standard output that is closed or open only for reading.
+pub fn check_stdout() -> io::Result<()> {
+    if HAS_NO_STDOUT.load(Ordering::Relaxed) {
+        return Err(rustix::io::Errno::BADF.into());
+    }
+    Ok(())
 }
 
 /// The size of a large buffer, in bytes.

@@ -212,12 +212,24 @@ fn s702_what_is_not_printed_is_unread() {
         for command in
             ["inbox", "inbox --json", "cat .next", "cat inbox/$(NAME ls inbox | head -n 1)"]
         {
-            let script = format!("NAME {command} > /dev/full")
-                .replace("NAME", &format!("{program} --me bar"));
-            let out = bed.sh(&script);
-            assert!(!out.ok() && out.stderr.contains("No space left"), "{command}: {out:?}");
-            let left = bar(&bed, &["ls", "inbox"], "").stdout;
-            assert_eq!(left.lines().count(), recs.len(), "{command}: {left}");
+            for (to, why) in [
+                ("> /dev/full", "No space left"),
+                (">&-", "Bad file descriptor"),
+                ("1< /dev/null", "Bad file descriptor"),
+            ] {
+                let script =
+                    format!("NAME {command} {to}").replace("NAME", &format!("{program} --me bar"));
+                let out = bed.sh(&script);
+                assert!(out.code() == Some(1) && out.stderr.contains(why), "{script}: {out:?}");
+                let left = bar(&bed, &["ls", "inbox"], "").stdout;
+                assert_eq!(left.lines().count(), recs.len(), "{script}: {left}");
+            }
+        }
+        for command in ["--help", "--version", "send --help", "status", "completions bash", "man"] {
+            for to in ["> /dev/full", ">&-"] {
+                let out = bed.sh(&format!("{program} {command} {to}"));
+                assert!(out.code() == Some(1) && !out.stderr.is_empty(), "{command} {to}: {out:?}");
+            }
         }
         drop(m);
     }

@@ -474,9 +474,11 @@ fn s1230_an_answer_that_is_not_printed() {
     let re = ("re", json!(samp::member(&asked, "id")));
     append_raw(&log(&bed.store, "foo"), answer.line_with(&[re]));
     wait_for(PATIENCE, "it arrives", || m.ls("inbox").len() == 1);
-    let out = bed.sh(&format!("{ask} > /dev/full"));
-    assert_eq!(out.code(), Some(3), "{out:?}");
-    assert!(out.stderr.contains("the message is sent, but cannot write"), "{out:?}");
-    assert_eq!(m.ls("inbox").len(), 1);
+    for to in ["> /dev/full", ">&-"] {
+        let out = bed.sh(&format!("{ask} {to}"));
+        assert_eq!(out.code(), Some(3), "{to}: {out:?}");
+        assert!(out.stderr.contains("the message is sent, but cannot write"), "{to}: {out:?}");
+        assert_eq!(m.ls("inbox").len(), 1);
+    }
     assert_eq!(bed.sh(&ask).stdout, "port 80\n");
 }

@@ -282,10 +282,16 @@ fn s505_a_hook_fails_open() {
         "HOME=/dev/null XDG_STATE_HOME=/dev/null XDG_CONFIG_HOME=/dev/null msgfs hook run prompt --for codex",
         "env -i PATH=\"$PATH\" msgfs hook run prompt --for codex",
         "XDG_RUNTIME_DIR=/proc XDG_STATE_HOME=/proc msgfs hook run prompt --for codex",
-        "msgfs hook run prompt --for codex >/dev/full",
     ] {
         silent(&bed, line);
     }
+    // A bell that could not be printed has not rung.
+    for (to, why) in [(">/dev/full", "No space left"), (">&-", "Bad file descriptor")] {
+        silent(&bed, &format!("msgfs hook run prompt --for codex {to}"));
+        let log = fs::read_to_string(bed.path("run/msgfs/hook/hook.log")).unwrap();
+        assert!(log.contains(&format!("the text cannot be printed: {why}")), "{log}");
+    }
+    assert!(says(&bed, "prompt", "codex", &payload("codex", "prompt")).contains("1 unread"));
     bed.config("this is no configuration");
     silent(&bed, "msgfs hook run prompt --for codex");
     let kept = bed.path("run/msgfs/hook");
