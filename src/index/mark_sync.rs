@@ -194,6 +194,8 @@ impl Index {
             e.store() == number && !e.is_read() && {
                 let (from, id) = (tables.messages.sender(e), tables.messages.id(e));
                 mark.has_read(e.time(), from, &id)
+                    && (mark.names(from, &id)
+                        || position.was_there_for_position(&e.location(), e.time()))
                     && !last.as_ref().is_some_and(|l| l.has_read(e.time(), from, &id))
             }
         };

@@ -10,7 +10,7 @@ use super::{
     AddressFit, EmptyThread, Location, Notebook, PartContent, PeerReadState, PrepareContext,
     PreparedRecord, Receipt, RemoteMail, SentMessage, Store, StoreError, Watermark,
 };
-use crate::model::{DeliveryState, Draft, Message, PublicKey, Seed};
+use crate::model::{DeliveryState, Draft, Message, PublicKey, Seed, Timestamp};
 
 /// The facets of a store. A facet that is `None` is something that it cannot do. A facet has default methods for what
 /// only some of its stores do.
@@ -239,6 +239,12 @@ pub trait StoreMarks {
     /// Returns the position, if somebody set it.
     fn watermark(&self) -> Option<Arc<Watermark>> {
         None
+    }
+
+    /// Returns false if a message before the position may have come after the position was written. A sender whose clock
+    /// is ahead moves the position past the messages that others write later.
+    fn was_there_for_position(&self, _at: &Location, _time: Timestamp) -> bool {
+        true
     }
 
     /// Moves the position forward, never back, and lists the ids of `mark` in it. The ids in `retired` leave the list.

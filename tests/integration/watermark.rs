@@ -297,6 +297,26 @@ fn s39_future_watermark() {
     assert_eq!(bed.mount("bar").ls("inbox"), [new.name(0)]);
 }
 
+/// S39: a position from the future hides no message that came after the position was written, also while nothing was
+/// mounted and within one second. It covers all that was there.
+#[test]
+fn s39_future_watermark_before_the_mount() {
+    let bed = Bed::new();
+    let now = samp::now();
+    samp::append(&bed.store, "foo", "bar", "t", "shown, of a fast clock", now + 300);
+    // Logs count by the time of their change.
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    set_seen(&bed, now + 400, &[]);
+    let late = samp::append(&bed.store, "carol", "bar", "t", "late", samp::now());
+    let m = bed.mount("bar");
+    assert_eq!(m.ls("inbox"), [late.name(0)]);
+    set_seen(&bed, now + 500, &[]);
+    let same_moment = samp::append(&bed.store, "carol", "bar", "t", "now", samp::now());
+    soon("it arrives, unread", || m.ls("inbox").iter().any(|n| n.contains(&same_moment.id[..8])));
+    m.umount();
+    assert_eq!(bed.mount("bar").ls("inbox").len(), 2);
+}
+
 /// S39: records with absurd times are shown and block nothing.
 #[test]
 fn s39_absurd_times() {

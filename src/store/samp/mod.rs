@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 use super::engine::Format;
 use super::engine::lines::check::{LineCheck, LineReporter};
-use super::engine::lines::table::LogRowOf;
+use super::engine::lines::table::{LogRowOf, LogSource};
 use super::engine::lines::{LineFormat, LineStore, LogShape, NameClass};
 use super::kind::{DefaultPlace, KindRow};
 use super::text::pytext::to_nfc;
@@ -43,7 +43,7 @@ use super::{
     Violation, Watermark, fs, refuse_headers,
 };
 use crate::model::locks::Mutex;
-use crate::model::{DeliveryState, Draft, Message, Remedy, display_path, sanitize_line};
+use crate::model::{DeliveryState, Draft, Message, Remedy, Timestamp, display_path, sanitize_line};
 use alias::SampLogName;
 use files::LastSampFiles;
 use record::{SampRecord, SampScratch};
@@ -449,6 +449,15 @@ impl StoreMarks for SampStore {
 
     fn watermark(&self) -> Option<Arc<Watermark>> {
         self.format.position.read(self.dir(), self.me())
+    }
+
+    fn was_there_for_position(&self, at: &Location, time: Timestamp) -> bool {
+        let Some(written) = self.format.position.write_time_if_ahead() else { return true };
+        let changed = match LogSource::from_number(at.source) {
+            LogSource::Log(n) => self.table.read().get(n).and_then(|log| Some(log.stamp?.ctime)),
+            _ => None,
+        };
+        written.was_there(time, changed)
     }
 
     fn advance_watermark(

@@ -25,22 +25,61 @@ pub(super) struct PositionReader {
     last: Mutex<Option<KnownPosition>>,
 }
 
-/// The bytes of the file as they were last, and the position in them, unless they are garbage.
-type KnownPosition = (Vec<u8>, Option<Arc<Watermark>>);
+/// The file as it was last.
+#[derive(Debug)]
+struct KnownPosition {
+    bytes: Vec<u8>,
+    /// The position in it, unless it is garbage.
+    mark: Option<Arc<Watermark>>,
+    written: WriteTime,
+}
+
+/// The time at which a position was written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WriteTime {
+    /// The time of the file, or now if that is later.
+    time: Timestamp,
+    /// The time of the file in nanoseconds since the epoch; `None` if it is in the future, so that it proves nothing.
+    nanos: Option<i128>,
+}
+
+impl WriteTime {
+    fn from_mtime(nanos: i128) -> Self {
+        let (now, file) = (Timestamp::now(), Timestamp::from_nanos(nanos));
+        Self { time: file.min(now), nanos: (file <= now).then_some(nanos) }
+    }
+
+    /// Returns true if a record was there when the position was written: it is older, or nobody has changed its log
+    /// since. `changed` is the time of the last change of the log in nanoseconds since the epoch.
+    pub(super) fn was_there(self, record: Timestamp, changed: Option<i128>) -> bool {
+        record.secs() < self.time.secs()
+            || self.nanos.zip(changed).is_some_and(|(written, changed)| changed < written)
+    }
+}
 
 impl PositionReader {
     /// Returns the position, if there is a file that holds one. Garbage counts as absent, as it does for the reference.
     pub(super) fn read(&self, dir: &Path, me: &str) -> Option<Arc<Watermark>> {
-        let bytes = load_bytes(dir, me).ok()?;
+        let file = fs::open_regular(&position_path(dir, me)).ok()?;
+        let written = WriteTime::from_mtime(fs::Stamp::from_file(&file).ok()?.mtime);
+        let bytes = fs::read_limited(file, LIMIT).ok()?;
         let mut last = self.last.lock();
         match &*last {
-            Some((known, mark)) if *known == bytes => mark.clone(),
+            Some(known) if known.bytes == bytes => known.mark.clone(),
             _ => {
                 let mark = parse_watermark(&bytes).map(Arc::new);
-                *last = Some((bytes, mark.clone()));
+                *last = Some(KnownPosition { bytes, mark: mark.clone(), written });
                 mark
             }
         }
+    }
+
+    /// Returns the time at which the position that was read last was written, if the position is later: a sender's
+    /// clock was ahead.
+    pub(super) fn write_time_if_ahead(&self) -> Option<WriteTime> {
+        let last = self.last.lock();
+        let KnownPosition { mark, written, .. } = last.as_ref()?;
+        mark.as_ref().is_some_and(|mark| mark.time > written.time).then_some(*written)
     }
 }
 
