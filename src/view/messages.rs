@@ -371,9 +371,10 @@ impl View for MessagesView {
         let (MessagesKey::Folder(from), Some(to)) = (folder, folder_scope(to)) else {
             return Ok(false);
         };
-        if *from == to
-            && let Some(draft) = find_draft(tree, to, name)
-        {
+        if let Some(draft) = find_draft(tree, *from, name) {
+            if *from != to {
+                return Ok(false);
+            }
             let target = draft_target(tree, &find_new_target(tree, to, new_name)?)?;
             let draft = draft_target(tree, &draft)?;
             tree.writable_outbox()?.rename_draft(&draft, &target, replace)?;
@@ -388,7 +389,10 @@ impl View for MessagesView {
         let Some(ix) = message_of(&found) else {
             return Err(Error::not_permitted("only messages can be moved to inbox/"));
         };
-        if tree.names.message_name(ix) != *new_name && !tree.names.is_short_name(to, new_name, ix) {
+        let keeps_name = new_name == name
+            || tree.names.message_name(ix) == *new_name
+            || tree.names.is_short_name(to, new_name, ix);
+        if !keeps_name {
             return Err(Error::not_permitted("messages keep their names"));
         }
         if !tree.index.read().messages.entry(ix).is_to_me() {

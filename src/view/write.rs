@@ -178,7 +178,11 @@ impl TreeWriter<'_> {
         }
         let folders = [parent, new_parent];
         // After this error `mv` copies, which writes the draft at the new name.
-        if folders.iter().all(|folder| folder.has(NodeProperty::TakesFiles)) {
+        let is_draft = || {
+            let file = self.0.lookup(parent, name).ok().filter(|file| !file.is_dir());
+            file.is_some_and(|file| file.has(NodeProperty::Editable))
+        };
+        if folders.iter().all(|folder| folder.has(NodeProperty::TakesFiles)) || is_draft() {
             return Err(Error::from_errno(libc::EXDEV));
         }
         Err(Error::not_permitted(if folders.iter().any(|f| f.has(NodeProperty::FixedFiles)) {

@@ -335,6 +335,30 @@ fn s382_delayed_updates() {
     assert_eq!(bodies(&bed.store, "bar").len(), 2);
 }
 
+/// S382: `mv` takes a private draft from each folder to each other one, and so sends it.
+#[test]
+fn s382_private_drafts_move_between_folders() {
+    let (bed, m, recs, names) = mounted_three();
+    let stem = names[0].trim_end_matches(".txt");
+    let thread = format!("threads/{}", recs[0].thread);
+    let day = format!("archive/{}", &m.ls("archive")[0]);
+    let reply = |folder: &str| format!("{folder}/{stem}.reply");
+    let mut count = 0;
+    for (from, to) in [
+        ("outbox/w.tmp".to_owned(), reply("inbox")),
+        (format!("{thread}/w.tmp"), reply("inbox")),
+        (format!("{}.tmp", reply("inbox")), "outbox/foo".to_owned()),
+        (format!("{}.tmp", reply("inbox")), format!("{thread}/new")),
+        (format!("{}.tmp", reply(&day)), reply("inbox")),
+        (format!("{}.tmp", reply("inbox")), reply(&day)),
+    ] {
+        m.ok(&format!("echo text {count} > {from}; mv {from} {to}; ! test -e {from}"));
+        count += 1;
+        soon("it is sent", || bodies(&bed.store, "bar").len() == count);
+        assert!(bodies(&bed.store, "bar").contains(&format!("text {}", count - 1)), "{from} {to}");
+    }
+}
+
 /// S280, S49: a reply or a draft of a thread that was refused is mended in `outbox/`, in whatever way an editor writes,
 /// and goes where it was to go. The name of a reply is nobody's.
 #[test]

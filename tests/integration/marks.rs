@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use serde_json::json;
+
 use crate::common::fixtures::{mounted_three, strs, three};
 use crate::common::samp::{self, T0};
 use crate::common::{Bed, soon};
@@ -273,6 +275,32 @@ fn s33_removed_name() {
         let (_, id8) = stem.rsplit_once('-').unwrap();
         assert_eq!(m.cat(&format!("inbox/{id8}")), rec.file("none"));
     }
+}
+
+/// S34: a message is made unread also by the short name that it had before another message came.
+#[test]
+fn s34_by_an_earlier_name() {
+    let bed = Bed::new();
+    let rec = |n: u32| {
+        let id = format!("aaaaaaaaaaaaaaa{n}");
+        let mut rec =
+            json!({"id": id, "ts": T0, "from": "h", "to": "bar", "thread": "t", "body": id});
+        if n > 1 {
+            // With milliseconds of its own it takes no free one.
+            rec["ms"] = json!(0);
+        }
+        samp::append_raw(&samp::log(&bed.store, "h"), format!("{rec}\n"));
+    };
+    rec(1);
+    let m = bed.mount("bar");
+    let name = m.ls("inbox").remove(0);
+    rec(2);
+    soon("the names are longer", || m.ls("inbox").len() == 2 && !m.ls("inbox").contains(&name));
+    let day = m.ls("archive").remove(0);
+    assert!(m.cat(&format!("inbox/{name}")).contains("aaaaaaaaaaaaaaa1"));
+    soon("it is read", || m.ls("inbox").len() == 1);
+    m.ok(&format!("mv archive/{day}/{name} inbox/"));
+    assert_eq!(m.ls("inbox").len(), 2);
 }
 
 /// S34: `mv archive/<day>/X inbox/` makes X unread again. Both folders have it.
