@@ -24,6 +24,12 @@ pub trait MessageReader {
     /// Returns the path of a source relative to the store's folder.
     fn source_path(&self, source: u32) -> Option<String>;
 
+    /// Returns the number of the line at a location of a log, counted from 1; 0 where a file is one message, and if the
+    /// log cannot be read.
+    fn line_number(&self, _at: &Location) -> u64 {
+        0
+    }
+
     /// Returns true if a source is the log to which my messages are appended, and no copy of it.
     fn is_my_log(&self, _source: u32) -> bool {
         false

@@ -416,6 +416,28 @@ fn s74_unsigned_policy() {
     }
 }
 
+/// S74, S137: messages that are rejected after they were shown have the names, texts and inode numbers in `rejected/`
+/// that they have without the cache.
+#[test]
+fn s74_rejected_later() {
+    let bed = Bed::new();
+    bed.config("unsigned = \"known\"\n");
+    let unsigned: Vec<_> =
+        (0..3).map(|n| samp::append(&bed.store, "foo", "bar", "t", "unsigned", T0 + n)).collect();
+    let m = bed.mount("bar");
+    assert_eq!(m.ls("inbox").len(), unsigned.len());
+    append_signed(&bed.store, &key(1), &Rec::new("foo", "bar", "t", "signed", T0 + 9));
+    soon("they are rejected", || m.ls("rejected").len() == unsigned.len());
+    let look = |m: &Mount| m.ok("ls -i rejected; cat rejected/*");
+    let before = look(&m);
+    for n in 1..=unsigned.len() {
+        assert!(before.contains(&format!("Source: raw/samp/log-foo.jsonl:{n}\n")), "{before}");
+    }
+    m.umount();
+    fs::remove_dir_all(bed.path("cache")).unwrap();
+    assert_eq!(look(&bed.mount("bar")), before);
+}
+
 /// S75: there is one mount for one me. A second one is refused and names the first. A read-only one is allowed.
 #[test]
 fn s75_one_mount() {

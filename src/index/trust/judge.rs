@@ -303,6 +303,7 @@ impl Index {
             return false;
         };
         let path = store.source_path(entry.location().source).unwrap_or_default();
+        let line = if entry.is_rejected() { 0 } else { store.line_number(&entry.location()) };
         let mut tables = self.tables.write();
         tables.trust.note_unreviewed(ix, false);
         let refused = entry.is_rejected();
@@ -329,7 +330,7 @@ impl Index {
             }
             TrustDecision::Refused(reason) if !refused => {
                 let (at, time) = (entry.location(), entry.time());
-                let why = Rejection { at, path, reason, time, ..Rejection::default() };
+                let why = Rejection { at, path, line, reason, time, incomplete: false };
                 log_reject(store.as_ref(), &why);
                 tables.withhold_message(ix);
                 tables.add_reject(entry.store(), why, Some(ix));

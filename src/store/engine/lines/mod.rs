@@ -36,7 +36,7 @@ use crate::store::{
 };
 use append::UnsyncedLogs;
 pub use format::{LineFormat, LogFacts, LogReading, LogShape, LogTree, NameClass};
-use read::UnpackedLog;
+use read::{CountedLine, UnpackedLog};
 use table::{KEPT, LogRoot, LogSource, LogTable};
 
 /// The number of lines of one kind that are shown to people.
@@ -52,6 +52,8 @@ pub struct AppendedLines {
     unpacked: Mutex<Option<UnpackedLog>>,
     /// The folders that the last walk through a tree of logs came to.
     folders: Mutex<BTreeSet<PathBuf>>,
+    /// The line that was counted last. The lines of a log are mostly asked for one after the other.
+    counted: Mutex<CountedLine>,
     /// Appends that may not be on disk. The lock allows one append at a time.
     pub(crate) appending: Mutex<UnsyncedLogs>,
 }
@@ -66,6 +68,7 @@ impl<F: LineFormat> LineStore<F> {
         let reader = AppendedLines {
             unpacked: Mutex::default(),
             folders: Mutex::default(),
+            counted: Mutex::default(),
             appending: Mutex::with_level(LockLevel::Store, UnsyncedLogs::default()),
         };
         Ok(Self::unscanned(about, format, reader))
@@ -236,6 +239,10 @@ impl<F: LineFormat> MessageReader for LineStore<F> {
             LogSource::Log(n) => Some(table.raw_path(table.get(n)?, F::SHAPE.log_file)),
             LogSource::Head(n) => Some(table.raw_path(table.get(n)?, F::SHAPE.head_file)),
         }
+    }
+
+    fn line_number(&self, at: &Location) -> u64 {
+        self.count_lines(at).unwrap_or(0)
     }
 
     fn is_my_log(&self, source: u32) -> bool {

@@ -16,6 +16,8 @@ const GRACE: Duration = Duration::from_millis(500);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// The limit on the gap between two lines that are read together, and on the length of the second line.
 const NEAR: u64 = 8 << 10;
+/// The number of bytes in which line ends are counted at once.
+const COUNTED: usize = 64 << 10;
 
 /// A compressed log that is unpacked in memory.
 #[derive(Debug)]
@@ -25,7 +27,36 @@ pub(super) struct UnpackedLog {
     file: File,
 }
 
+/// A line of a log, and the number of lines before it.
+#[derive(Debug, Default)]
+pub(super) struct CountedLine {
+    source: u32,
+    offset: u64,
+    before: u64,
+}
+
 impl<F: LineFormat> LineStore<F> {
+    /// Returns the number of the line at a location, counted from 1. It counts on from the line that was counted last,
+    /// if that stands before it in the same log.
+    pub(super) fn count_lines(&self, at: &Location) -> Result<u64, StoreError> {
+        let file = self.open_source(at.source)?;
+        let mut last = self.reader.counted.lock();
+        if last.source != at.source || last.offset > at.offset {
+            *last = CountedLine { source: at.source, ..CountedLine::default() };
+        }
+        while last.offset < at.offset {
+            let most = (at.offset - last.offset).min(COUNTED as u64) as usize;
+            let bytes = read_range(&file, last.offset, most)
+                .map_err(|e| StoreError::io(&self.properties.dir, e))?;
+            if bytes.is_empty() {
+                return Err(StoreError::Moved);
+            }
+            last.before += memchr::memchr_iter(b'\n', &bytes).count() as u64;
+            last.offset += bytes.len() as u64;
+        }
+        Ok(last.before + 1)
+    }
+
     /// Opens the file of a source. It is never kept open: its disk could then not be unmounted.
     pub(crate) fn open_source(&self, source: u32) -> Result<File, StoreError> {
         if F::SHAPE.tree.is_some() {
