@@ -309,7 +309,12 @@ pub(super) fn stale_if_gone<T>(result: Result<T, Error>) -> Result<T, Error> {
 
 /// Returns the flags that tell the kernel what to do with an open file.
 fn open_flags(tree: &Tree, node: &Node, file: &OpenFile) -> FopenFlags {
-    let pages = match tree.page_policy(node) {
+    let policy = match file {
+        // Other bytes follow at the same place.
+        OpenFile::NoText(_) => PagePolicy::Bypass,
+        _ => tree.page_policy(node),
+    };
+    let pages = match policy {
         PagePolicy::Drop => FopenFlags::empty(),
         PagePolicy::Keep => FopenFlags::FOPEN_KEEP_CACHE,
         PagePolicy::Bypass => FopenFlags::FOPEN_DIRECT_IO,

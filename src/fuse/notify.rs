@@ -52,6 +52,7 @@ fn run(tree: &Tree, notifier: &Notifier, queue: &Receiver<IndexChanges>) {
         while let Ok(more) = queue.try_recv() {
             changes.added.extend(more.added);
             changes.redrawn.extend(more.redrawn);
+            changes.textless.extend(more.textless);
             changes.removed.extend(more.removed);
             changes.marked.extend(more.marked);
             changes.moved.extend(more.moved);

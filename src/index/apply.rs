@@ -25,6 +25,8 @@ pub struct IndexChanges {
     pub added: Vec<MsgIx>,
     /// Messages that are shown differently: with another time, recipient, attachment or signature.
     pub redrawn: Vec<MsgIx>,
+    /// Messages that count as there, although their store has lost their texts.
+    pub textless: Vec<MsgIx>,
     /// Messages that are gone or rejected.
     pub removed: Vec<MsgIx>,
     /// Messages whose mark changed.
@@ -50,6 +52,7 @@ impl IndexChanges {
         let Self {
             added,
             redrawn,
+            textless,
             removed,
             marked: _,
             moved,
@@ -57,7 +60,7 @@ impl IndexChanges {
             stores,
             other,
         } = self;
-        let listed = [added, redrawn, removed].iter().any(|list| !list.is_empty());
+        let listed = [added, redrawn, textless, removed].iter().any(|list| !list.is_empty());
         !listed && !*stores && !*other && moved.is_empty() && emptied.is_empty()
     }
 }
@@ -183,6 +186,16 @@ impl ScanSink for ScanApplier<'_> {
 
     fn abort_rescan(&mut self, sources: &[u32]) {
         self.unmark_stale(source_filter(self.number, sources));
+    }
+
+    fn note_lost_texts(&mut self, sources: &[u32]) {
+        let is_among = source_filter(self.number, sources);
+        let mut tables = self.index.tables.write();
+        let lost =
+            tables.messages.all_entries().filter(|(_, e)| e.is_live() && is_among(e.source()));
+        self.changes.textless.extend(lost.map(|(ix, _)| ix));
+        // A transcript has another length now.
+        tables.messages.note_change();
     }
 
     fn resume_source(&mut self, source: u32) {

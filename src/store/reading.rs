@@ -46,6 +46,11 @@ pub trait MessageReader {
     /// [`StoreError::Moved`] if that record is no longer there, I/O errors as they come.
     fn read_record(&self, at: &Location) -> Result<Record, StoreError>;
 
+    /// Returns true if the message at a location counts as there, although the store has no text of it now.
+    fn lacks_text(&self, _at: &Location) -> bool {
+        false
+    }
+
     /// Reads the messages at several locations in the fastest order, and hands each on with its number. Messages that
     /// cannot be read at once are left out, and the caller reads them one by one.
     fn read_records(&self, at: &[Location], each: &mut dyn FnMut(usize, Record)) {

@@ -173,6 +173,10 @@ pub trait ScanSink: Send {
     /// stay.
     fn abort_rescan(&mut self, _sources: &[u32]) {}
 
+    /// Notes that the store has lost the texts of the messages of these sources, which still count as there
+    /// ([`MessageReader::lacks_text`](super::MessageReader::lacks_text)).
+    fn note_lost_texts(&mut self, _sources: &[u32]) {}
+
     /// Notes that the scan goes on in this source where it stopped. A rejection at its end that was
     /// [incomplete](Rejection::incomplete) is about to be reported again.
     fn resume_source(&mut self, source: u32);

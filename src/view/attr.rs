@@ -106,8 +106,12 @@ impl Tree {
         ix: MsgIx,
         caching: CachePolicy,
     ) -> Result<NodeAttributes, Error> {
-        let (size, time) = self.texts.message_size(ix)?;
-        Ok(NodeAttributes::of_file(size, time, caching))
+        let (size, caching) = match self.texts.message_size(ix) {
+            // The text may come back at any time.
+            Err(Error::NoText) => (self.texts.shown_text(ix)?.len() as u64, CachePolicy::Volatile),
+            size => (size?, caching),
+        };
+        Ok(NodeAttributes::of_file(size, self.texts.live_entry(ix)?.time(), caching))
     }
 
     /// Returns the folder above a folder.

@@ -32,6 +32,9 @@ pub enum Error {
     /// A folder that still has entries.
     #[error("the folder is not empty")]
     NotEmpty,
+    /// A message that counts as there, although its store has no text of it now.
+    #[error("its store has no text of this message now")]
+    NoText,
     /// A store could not be read.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -71,7 +74,7 @@ impl Error {
             Self::Store(e) => store_errno(e),
             Self::Outbox(e) => outbox_errno(e),
             Self::Search(SearchError::Interrupted) => libc::EINTR,
-            Self::Search(SearchError::Table(_)) => libc::EIO,
+            Self::NoText | Self::Search(SearchError::Table(_)) => libc::EIO,
             Self::Io(e) => io_errno(e),
         }
     }

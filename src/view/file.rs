@@ -43,6 +43,8 @@ pub enum OpenFile {
     Bytes(FileContent),
     /// A message whose size is known. It is rendered when the kernel lacks a page that a program reads.
     Message(MessageFolder, MsgIx, OnceLock<Arc<[u8]>>),
+    /// The line in place of the text of a message that cannot be read now. Reading it marks nothing.
+    NoText(Arc<[u8]>),
     /// A message with files as a mail.
     Mail(MailWithFiles),
     /// A file of a store.
@@ -105,6 +107,7 @@ impl OpenFile {
         match self {
             Self::Bytes(answer) => answer.mark.is_some(),
             Self::Message(..)
+            | Self::NoText(_)
             | Self::Mail(_)
             | Self::Raw(_)
             | Self::Transcript { .. }
@@ -250,12 +253,15 @@ impl Tree {
         access: &OpenRequest,
     ) -> Result<OpenFile, Error> {
         let is_inbox = place == MessageFolder::Inbox;
-        if !is_inbox && self.texts.live_entry(ix)?.size().is_some() {
+        if !is_inbox && self.texts.known_size(ix)?.is_some() {
             return Ok(OpenFile::Message(place, ix, OnceLock::new()));
         }
         let mark = (is_inbox && self.is_reading(&access.reader))
             .then(|| ReadToEndMark::new(ix, access.opener));
-        Ok(OpenFile::Bytes(FileContent { bytes: self.texts.rendered_text(ix)?, mark }))
+        Ok(match self.texts.rendered_text(ix) {
+            Err(Error::NoText) => OpenFile::NoText(self.texts.shown_text(ix)?),
+            bytes => OpenFile::Bytes(FileContent { bytes: bytes?, mark }),
+        })
     }
 
     /// Returns true if a program reads, and does not only look.
@@ -287,6 +293,7 @@ impl Tree {
                 let bytes = kept.get_or_init(|| rendered);
                 Ok(slice_range(bytes, offset, size).to_vec())
             }
+            OpenFile::NoText(bytes) => Ok(slice_range(bytes, offset, size).to_vec()),
             OpenFile::Mail(mail) => mail.read(self, offset, size),
             OpenFile::Raw(file) => Ok(fs::read_range(file, offset, size)?),
             OpenFile::Transcript { thread, plan } => {
@@ -330,6 +337,7 @@ impl Tree {
                 Ok(())
             }
             OpenFile::Message(..)
+            | OpenFile::NoText(_)
             | OpenFile::Mail(_)
             | OpenFile::Raw(_)
             | OpenFile::Compose { .. }

@@ -19,9 +19,10 @@ impl Tree {
 
     fn stale_nodes(&self, changes: &IndexChanges) -> Vec<Node> {
         let (mut days, mut threads) = (Vec::new(), changes.empty_threads.clone());
-        let IndexChanges { added, redrawn, removed, moved, .. } = changes;
+        let IndexChanges { added, redrawn, textless, removed, moved, .. } = changes;
         let moved_messages = moved.iter().map(|(ix, _)| ix);
-        for ix in added.iter().chain(redrawn).chain(removed).chain(moved_messages) {
+        let all = added.iter().chain(redrawn).chain(textless).chain(removed).chain(moved_messages);
+        for ix in all {
             let tables = self.index.read();
             let entry = tables.messages.entry(*ix);
             let day = tables.messages.name_time(entry).day();

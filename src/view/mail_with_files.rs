@@ -52,7 +52,7 @@ impl MailWithFiles {
     /// Store errors as they come.
     pub(super) fn of_message(tree: &Tree, ix: MsgIx) -> Result<Option<Self>, Error> {
         let files = match tree.parts.of_message(ix) {
-            Err(Error::NotFound) => return Ok(None),
+            Err(Error::NotFound | Error::NoText) => return Ok(None),
             files => files?,
         };
         if files.is_empty() {

@@ -14,13 +14,16 @@ use super::{Error, names};
 use crate::index::{Index, IndexEntry, MsgIx};
 use crate::model::locks::Mutex;
 use crate::model::{
-    Message, ShownMessage, SignatureState, Timestamp, plain_thread_id, render_body, sanitize_line,
+    Message, ShownMessage, SignatureState, plain_thread_id, render_body, sanitize_line,
 };
 use crate::search::BodySource;
 use crate::store::{Record, Store, StoreError};
 
 /// Number of messages that are read and rendered together.
 const TOGETHER: usize = 64;
+
+/// The file of a message whose store has no text of it now. No message has a file as short as this.
+const NO_TEXT: &[u8] = b"\nThe text of this message cannot be read now.\n";
 
 /// A message to be rendered: its number, entry and signature.
 type PendingRender = (MsgIx, IndexEntry, SignatureState);
@@ -69,11 +72,17 @@ impl MessageTexts {
         self.cache.lock().get(ix).is_some()
     }
 
-    /// Returns the length of a message's text, and its time.
-    pub fn message_size(&self, ix: MsgIx) -> Result<(u64, Timestamp), Error> {
+    /// Returns the length of a message's text, unless it is unknown or the text cannot be read.
+    pub fn known_size(&self, ix: MsgIx) -> Result<Option<u64>, Error> {
         let entry = self.live_entry(ix)?;
-        let size = entry.size().map_or_else(|| Ok(self.rendered_text(ix)?.len() as u64), Ok);
-        size.map(|size| (size, entry.time()))
+        let lacks_text = || self.index.store_of(&entry).lacks_text(&entry.location());
+        let is_readable = |_: &u64| !lacks_text() || self.cached_text(ix, &entry).is_some();
+        Ok(entry.size().filter(is_readable))
+    }
+
+    /// Returns the length of a message's text.
+    pub fn message_size(&self, ix: MsgIx) -> Result<u64, Error> {
+        self.known_size(ix)?.map_or_else(|| Ok(self.rendered_text(ix)?.len() as u64), Ok)
     }
 
     /// Returns the entry of a message that is not gone.
@@ -92,17 +101,28 @@ impl MessageTexts {
             }
             (entry, tables.trust.signature(&tables.messages, &entry), tables.generation())
         };
-        // The index forgets the length if another text may have replaced this one in the same place.
-        let holds = |seen: &IndexEntry, bytes: &Arc<[u8]>| {
-            entry.has_same_appearance(seen) && entry.size() == Some(bytes.len() as u64)
-        };
-        if let Some((seen, bytes)) = self.cache.lock().get(ix)
-            && holds(seen, bytes)
-        {
-            return Ok(Arc::clone(bytes));
+        if let Some(bytes) = self.cached_text(ix, &entry) {
+            return Ok(bytes);
         }
         let record = self.read_record(ix, &entry)?;
         Ok(self.render_record((ix, &entry), signature, generation, record))
+    }
+
+    /// Returns the text of a message as its file shows it: a line says if the store has no text of it now.
+    pub fn shown_text(&self, ix: MsgIx) -> Result<Arc<[u8]>, Error> {
+        match self.rendered_text(ix) {
+            Err(Error::NoText) => Ok(NO_TEXT.into()),
+            text => text,
+        }
+    }
+
+    /// Returns the cached text of a message, if it is as the entry says.
+    fn cached_text(&self, ix: MsgIx, entry: &IndexEntry) -> Option<Arc<[u8]>> {
+        // The index forgets the length if another text may have replaced this one in the same place.
+        let holds = |(seen, bytes): &&(IndexEntry, Arc<[u8]>)| {
+            entry.has_same_appearance(seen) && entry.size() == Some(bytes.len() as u64)
+        };
+        self.cache.lock().get(ix).filter(holds).map(|(_, bytes)| Arc::clone(bytes))
     }
 
     /// Renders a record that was just read, and caches the text.
@@ -129,22 +149,31 @@ impl MessageTexts {
     /// Reads the record of a message from its store and sets its thread. Fails if the message is gone.
     pub fn read_record(&self, ix: MsgIx, entry: &IndexEntry) -> Result<Record, Error> {
         let mut entry = *entry;
-        let store = self.index.store_of(&entry);
-        let record = match store.read_record(&entry.location()) {
+        let record = match self.read_at(&entry) {
             // The message may only have moved since the last scan: another program renamed its file when it read it, or
             // merged a copy of a log into the log, or the store restored a line of mine that the log had lost.
-            Err(StoreError::Moved) => {
+            Err(Error::Store(StoreError::Moved)) => {
+                let store = self.index.store_of(&entry);
                 if let Some(path) = store.source_path(entry.location().source) {
                     store.note_change(&store.dir().join(path));
                 }
                 self.rescan_store(entry.store(), entry.is_from_me());
                 // Another store may have it now.
                 entry = self.live_entry(ix)?;
-                self.index.store_of(&entry).read_record(&entry.location())?
+                self.read_at(&entry)?
             }
             read => read?,
         };
         self.check_record(ix, &entry, record)
+    }
+
+    /// Reads the record at the location of an entry.
+    fn read_at(&self, entry: &IndexEntry) -> Result<Record, Error> {
+        let (store, at) = (self.index.store_of(entry), entry.location());
+        store.read_record(&at).map_err(|error| match error {
+            StoreError::Moved if store.lacks_text(&at) => Error::NoText,
+            error => error.into(),
+        })
     }
 
     /// Returns the record with its thread and the time and the ids that are shown, or `Moved` if it belongs to another

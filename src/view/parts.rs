@@ -88,7 +88,10 @@ impl MessageParts {
 
     /// Returns the entries of the attachment folder of a message.
     pub fn list(&self, place: MessageFolder, ix: MsgIx) -> Result<Listing, Error> {
-        let parts = self.of_message(ix)?;
+        let parts = match self.of_message(ix) {
+            Err(Error::NoText) => Arc::default(),
+            parts => parts?,
+        };
         let node = |a: &Attachment| {
             (a.name.clone(), file_node(place, ix, MessageFile::Part(a.name.clone())))
         };

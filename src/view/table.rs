@@ -222,8 +222,9 @@ pub(super) struct TreeChanges<'a> {
 impl TreeChanges<'_> {
     /// Returns the messages whose text changed or went.
     pub fn changed_texts(&self) -> impl Iterator<Item = MsgIx> {
-        let IndexChanges { redrawn, moved, removed, .. } = self.index;
-        redrawn.iter().chain(moved.iter().map(|(ix, _)| ix)).chain(removed).copied()
+        let IndexChanges { redrawn, textless, moved, removed, .. } = self.index;
+        let moved = moved.iter().map(|(ix, _)| ix);
+        redrawn.iter().chain(textless).chain(moved).chain(removed).copied()
     }
 
     /// Returns true if messages or threads came, went or look different.

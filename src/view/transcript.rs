@@ -24,6 +24,8 @@ pub struct TranscriptPlan {
     parts: Vec<TranscriptPart>,
     len: u64,
     time: Timestamp,
+    /// True if a message in it has no text now.
+    has_gaps: bool,
 }
 
 #[derive(Debug)]
@@ -125,7 +127,8 @@ impl View for TranscriptView {
         };
         tree.note_thread_exposed(*thread);
         let plan = self.plan(tree, *thread)?;
-        Ok(NodeAttributes::of_file(plan.len(), plan.time(), CachePolicy::PerLookup))
+        let caching = if plan.has_gaps { CachePolicy::Volatile } else { CachePolicy::PerLookup };
+        Ok(NodeAttributes::of_file(plan.len(), plan.time(), caching))
     }
 
     /// Returns the threads that have messages; the others have no transcript.
@@ -182,7 +185,13 @@ impl TranscriptView {
     fn plan(&self, tree: &Tree, thread: ThreadIx) -> Result<Arc<TranscriptPlan>, Error> {
         // No text of a message depends on marks.
         let generation = tree.index.read().name_generation();
-        self.plans.try_get(thread, generation, || make_plan(tree, thread).map(Arc::new))
+        let plan =
+            self.plans.try_get(thread, generation, || make_plan(tree, thread).map(Arc::new))?;
+        if plan.has_gaps {
+            // A text that comes back does not change the generation.
+            self.plans.remove(&thread);
+        }
+        Ok(plan)
     }
 
     /// Returns the plan for a read up to `end`: that of the open file, or a newer one that only adds to it. So
@@ -221,13 +230,15 @@ fn make_plan(tree: &Tree, thread: ThreadIx) -> Result<TranscriptPlan, Error> {
     let messages = tree.lists.thread_messages(&tree.index.read(), thread);
     let mut parts = Vec::with_capacity(messages.len());
     let (mut len, mut time) = (0, Timestamp::from_millis(i64::MIN));
+    let mut has_gaps = false;
     tree.texts.render_unsized(messages.iter().copied());
     for ix in messages.iter() {
-        let known = tree.index.read().messages.length_in_transcript(*ix);
-        let length =
-            || tree.texts.rendered_text(*ix).map(|t| (t.len() + find_rules(&t).count()) as u64);
-        let own = match known.map_or_else(length, Ok) {
+        let own = match length_in_transcript(tree, *ix) {
             Ok(own) => own,
+            Err(Error::NoText) => {
+                has_gaps = true;
+                tree.texts.shown_text(*ix)?.len() as u64
+            }
             // The message went after the list was made.
             Err(Error::NotFound | Error::Store(crate::store::StoreError::Moved)) => continue,
             Err(e) => return Err(e),
@@ -243,7 +254,18 @@ fn make_plan(tree: &Tree, thread: ThreadIx) -> Result<TranscriptPlan, Error> {
     if parts.is_empty() {
         return Err(Error::NotFound);
     }
-    Ok(TranscriptPlan { parts, len, time })
+    Ok(TranscriptPlan { parts, len, time, has_gaps })
+}
+
+/// Returns the length of the text of a message in a transcript.
+fn length_in_transcript(tree: &Tree, ix: MsgIx) -> Result<u64, Error> {
+    let is_known = tree.texts.known_size(ix)?.is_some();
+    let known = || tree.index.read().messages.length_in_transcript(ix);
+    if let Some(known) = is_known.then(known).flatten() {
+        return Ok(known);
+    }
+    let text = tree.texts.rendered_text(ix)?;
+    Ok((text.len() + find_rules(&text).count()) as u64)
 }
 
 fn read_plan(
@@ -259,8 +281,7 @@ fn read_plan(
         if out.len() >= size {
             break;
         }
-        let (title, text) =
-            (format_separator(&part.title), tree.texts.rendered_text(part.message)?);
+        let (title, text) = (format_separator(&part.title), tree.texts.shown_text(part.message)?);
         let text = indent_rules(&text);
         let body = part.start + title.len() as u64;
         if body + text.len() as u64 != end {

@@ -196,8 +196,8 @@ impl WaitView {
                         return Ok(Some(FileContent { bytes, mark }));
                     }
                     Ok(None) => continue,
-                    // The message went before it could be read.
-                    Err(Error::NotFound | Error::Store(StoreError::Moved)) => {}
+                    // The message went before it could be read, or its text may come back.
+                    Err(Error::NotFound | Error::NoText | Error::Store(StoreError::Moved)) => {}
                     Err(e) => {
                         if matches!(e, Error::Store(StoreError::Io { .. })) {
                             *passed.failed.entry(source).or_default() += 1;

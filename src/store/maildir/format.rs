@@ -59,6 +59,10 @@ impl FileFacts for MaildirFacts {
         self.time
     }
 
+    fn is_held(&self) -> bool {
+        self.gone_at != 0
+    }
+
     fn hashes(&self) -> (u64, u64) {
         let [first, ..]: [u64; 4] = bytemuck::cast(self.digest);
         (self.key, first)
@@ -355,8 +359,10 @@ impl FileFormat for MaildirFormat {
             done.files.health.read_fault.set();
         }
         if !lost.is_empty() {
+            drop(table);
             // A pass that keeps what was reported lets nothing go.
             done.reports.keep_reported();
+            done.reports.note_lost_texts(&lost);
             return Vec::new();
         }
         for n in &over {

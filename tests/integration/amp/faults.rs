@@ -48,8 +48,8 @@ fn s1281_a_changed_copy_hides_no_valid_message() {
     assert_eq!(message(&m, &good.id).must("Signature"), valid);
 }
 
-/// S1286: while the file of a message is broken, the message is listed, and `status.txt` says if its text is there. The
-/// text is there after a remount, too, but not if the file broke before it.
+/// S1286, S1440: while the file of a message is broken, the message is listed, and `status.txt` says if its text is
+/// there. The text is there after a remount, too, but not if the file broke before it: then one line stands for it.
 #[test]
 fn s1286_a_broken_file_is_told_with_or_without_its_text() {
     let msgs = [("hello", 1), ("bye", 2)].map(|(text, n)| Msg::new("s", text, n).signed(2));
@@ -80,6 +80,14 @@ fn s1286_a_broken_file_is_told_with_or_without_its_text() {
     });
     m.inbox_stays(&names);
     assert!(shows(&m, 0, "hello"));
+    let line = "\nThe text of this message cannot be read now.\n";
+    assert_eq!(m.ok(&format!("cat 'inbox/{}'", names[1])), line);
+    assert_eq!(
+        m.ok(&format!("stat -c %s '{}'", msgs[1].archived())).trim(),
+        line.len().to_string()
+    );
+    m.ok("tar cf /dev/null inbox archive threads transcripts .maildir");
+    m.inbox_stays(&names);
     files.iter().zip(&msgs).for_each(|(file, msg)| put(file, msg.text()));
     soon("both texts are there", || shows(&m, 0, "hello") && shows(&m, 1, "bye"));
     soon("the fault is over", || !m.cat("status.txt").contains("cannot be read as a message now"));

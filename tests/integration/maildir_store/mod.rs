@@ -221,6 +221,31 @@ fn s805_gone_for_a_moment() {
     soon("it is gone", || m.ls("archive/2026-04-24").len() == 1);
 }
 
+/// S805, S1440: a mail that nobody has read stays in every folder while it is away. One line stands for its text, and
+/// reading that marks nothing.
+#[test]
+fn s1440_gone_before_it_was_read() {
+    let (_bed, place, m) = with("", |place| {
+        place.deliver("anna/new/1.h", &mail(1, ""));
+        place.deliver("anna/new/2.h", &mail(2, ""));
+    });
+    fs::rename(place.at("anna/new/1.h"), place.at("away")).unwrap();
+    let line = "\nThe text of this message cannot be read now.\n";
+    for folder in ["inbox", "archive/2026-04-24", "threads/m1@example.org"] {
+        assert_eq!(m.ok(&format!("cat {folder}/*174201*")), line, "{folder}");
+        let size = m.ok(&format!("ls {folder} >&2; stat -c %s {folder}/*174201*"));
+        assert_eq!(size.trim(), line.len().to_string(), "{folder}");
+    }
+    assert!(m.ok("cat transcripts/m1@*").ends_with(line));
+    m.ok("tar cf /dev/null inbox archive threads transcripts .maildir");
+    assert_eq!(m.ls("inbox").len(), 2);
+    assert!(m.ok("cat .next").ends_with("\n\ntext 2\n"));
+    fs::rename(place.at("away"), place.at("anna/cur/7.other:2,F")).unwrap();
+    for file in ["inbox/*174201*", "archive/*/*174201*", "transcripts/m1@*"] {
+        soon("its text is back", || m.sh(&format!("cat {file}")).stdout.ends_with("\n\ntext 1\n"));
+    }
+}
+
 /// S810: a file that is no mail, is signed wrongly, or is no regular file is rejected. Nothing is read through a link.
 #[test]
 fn s810_rejected() {

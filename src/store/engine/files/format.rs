@@ -375,6 +375,9 @@ pub trait MessageReporter: std::fmt::Debug {
 
     /// Notes that something could not be reported now: earlier reports stay valid.
     fn keep_reported(&mut self);
+
+    /// Notes that the texts of these messages are lost, see [`ScanSink::note_lost_texts`]. The caller holds no lock.
+    fn note_lost_texts(&mut self, files: &[u32]);
 }
 
 /// The time at which a file came: the time that the store noted, else the time that its writer states, else the time

@@ -421,6 +421,9 @@ impl<'s, F: FileFormat> FileScan<'s, F> {
                 drop(table);
                 // Nothing is reported of the file, but the table must be saved.
                 self.sink.resume_source(n);
+                if !has_text {
+                    self.sink.note_lost_texts(&[n]);
+                }
                 return self.files.note_broken(&opened.file.path(), has_text);
             }
             FileVerdict::Broken(refusal) | FileVerdict::Rejected(refusal) => Some(refusal),
@@ -505,6 +508,10 @@ impl<F: FileFormat> MessageReporter for FileScan<'_, F> {
 
     fn keep_reported(&mut self) {
         self.keeps_reported = true;
+    }
+
+    fn note_lost_texts(&mut self, files: &[u32]) {
+        self.sink.note_lost_texts(files);
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::copies::digest_content;
 use super::format::{FileFormat, PathRole};
-use super::table::FileTable;
+use super::table::{FileFacts, FileFlags, FileTable};
 use super::{FileStore, GRACE, scan};
 use crate::store::engine::Engine;
 use crate::store::engine::sources::ScanMemory;
@@ -109,6 +109,13 @@ impl<F: FileFormat> MessageReader for FileStore<F> {
 
     fn read_record(&self, at: &Location) -> Result<Record, StoreError> {
         F::read_record(self, at)
+    }
+
+    fn lacks_text(&self, at: &Location) -> bool {
+        let (table, n) = (self.table.read(), at.source);
+        let is_broken = table.row(n).is_some_and(|row| row.has_flag(FileFlags::BROKEN));
+        is_broken && !table.last_texts.contains_key(&n) && self.format.last_text(n).is_none()
+            || table.facts(n).is_some_and(FileFacts::is_held)
     }
 
     fn read_records(&self, at: &[Location], each: &mut dyn FnMut(usize, Record)) {

@@ -35,6 +35,11 @@ pub trait FileFacts: Pod + Default + PartialEq + Debug + Send + Sync {
     /// hash.
     fn hashes(&self) -> (u64, u64);
 
+    /// Returns true if the file is gone, and its message still counts as there.
+    fn is_held(&self) -> bool {
+        false
+    }
+
     /// Returns the hash that earlier builds noted of the same content.
     fn earlier_content_hash(&self) -> u64 {
         self.hashes().1
