@@ -54,7 +54,7 @@ pub fn route_recipients(
         (!is_inherited).then_some(&settings.groups)
     };
     for (address, line, of_group) in all.flat_map(|(a, line)| expand_group(a, line, groups(line))) {
-        if of_group && is_only_me(index.stores(), address) {
+        if of_group && is_only_me(index, address) {
             continue;
         }
         let (address, store) = match &whole {
@@ -117,10 +117,13 @@ fn expand_group<'a>(
     alone.chain(group.into_iter().flatten()).map(move |a| (a, line, group.is_some()))
 }
 
-/// Returns true if an address is mine in every store that it fits. Mail to a group need not be carried to me.
-fn is_only_me(stores: &[Arc<dyn Store>], address: &str) -> bool {
-    let mut fitting = stores.iter().filter(|s| s.address_fit(address) > AddressFit::Via).peekable();
-    fitting.peek().is_some() && fitting.all(|s| s.is_my_address(address))
+/// Returns true if an address is mine in a store that it fits, and the other stores that it fits know nobody of that
+/// name. Mail to a group need not be carried to me.
+fn is_only_me(index: &Index, address: &str) -> bool {
+    let fits = |(_, s): &(usize, &Arc<dyn Store>)| s.address_fit(address) > AddressFit::Via;
+    let fitting = (0..).zip(index.stores()).filter(fits);
+    let (mine, others): (Vec<_>, Vec<_>) = fitting.partition(|(_, s)| s.is_my_address(address));
+    !mine.is_empty() && !others.iter().any(|(number, _)| is_known_to_store(index, *number, address))
 }
 
 /// Returns the header lines of a draft that only some stores have.

@@ -301,6 +301,30 @@ fn s134_ambiguous() {
     assert_eq!(m.ls("outbox"), ["carol@acme.crabmail.ai", "carol@acme.crabmail.ai.error"]);
 }
 
+/// S254, S1170: where two stores know me by different names, a group writes to neither of them. If somebody else has one
+/// of these names in the other store, the group is refused: either could be meant.
+#[test]
+fn s254_my_names_in_two_stores() {
+    let bed = Bed::new();
+    let dirs = ["work", "play"].map(|name| bed.path(name));
+    let [work, play] = dirs.each_ref().map(|dir| {
+        fs::create_dir(dir).unwrap();
+        format!("[[store]]\nkind = \"samp\"\ndir = {:?}\n", dir.to_str().unwrap())
+    });
+    bed.config(&format!(
+        "[groups]\nmixed = [\"bob@work\", \"bar\"]\nboth = [\"ally\", \"bob@work\"]\n{work}name = \"work\"\n\
+         {play}name = \"play\"\nme = \"ally\"\n"
+    ));
+    let m = bed.mount("bar");
+    m.ok("echo one > outbox/mixed; echo two > outbox/both");
+    assert_eq!(samp::bodies(&dirs[0], "bar"), ["one", "two"]);
+    assert!(!dirs[1].join("log-ally").exists());
+    samp::append(&dirs[1], "bar", "ally", "t", "I am another", T0);
+    soon("it is there", || m.ls("inbox").len() == 1);
+    let out = m.sh("echo three | tee outbox/mixed");
+    assert!(!out.ok() && m.cat("outbox/mixed.error").contains("several stores"), "{out:?}");
+}
+
 /// S1258: a role that has a message in a project's threads is known there, so mail to it does not go to SAMP. Without a
 /// thread it is refused, and the error says how to name one.
 #[test]
