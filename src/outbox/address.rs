@@ -280,10 +280,12 @@ fn reply_to_thread(
         .get(tables.threads.thread_id(&tables.messages, thread).1)
         .ok_or(OutboxError::NotFound)?;
     let seconds = store.properties().whole_seconds;
+    // The times of names also have the order of a log. Those in whole seconds have it for each writer alone.
+    let order = |e: &IndexEntry| if seconds { e.time() } else { tables.messages.name_time(e) };
     let newest = |mine: fn(&IndexEntry) -> bool| -> Vec<MsgIx> {
         let picked = messages.iter().map(|ix| (*ix, tables.messages.entry(*ix)));
         let picked: Vec<(MsgIx, Timestamp)> =
-            picked.filter(|(_, e)| mine(e)).map(|(ix, e)| (ix, e.time())).collect();
+            picked.filter(|(_, e)| mine(e)).map(|(ix, e)| (ix, order(e))).collect();
         let last = picked.iter().map(|(_, time)| *time).max();
         // A time in whole seconds does not tell the order within the second.
         let whole = |time: Timestamp| seconds && time.millis().rem_euclid(1000) == 0;

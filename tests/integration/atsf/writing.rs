@@ -57,6 +57,22 @@ fn s154_reply() {
     assert!(m.ok("cat sent/*/*.txt").contains("And with a proxy?"));
 }
 
+/// S53: of two messages of one moment, the one in the later line is the newest. So a reply to the thread is no tie.
+#[test]
+fn s53_the_order_of_lines_decides() {
+    for roles in [["system", "agent"], ["agent", "system"]] {
+        let messages: Vec<Value> = (1..)
+            .zip(roles)
+            .map(|(n, role)| message(n, role, "2026-04-24T17:42:03.100Z", role))
+            .collect();
+        let (_bed, project, m) = with(|p| thread(p, ONE, "t", &messages));
+        m.ok(&format!("echo 'And now?' > threads/{ONE}/answer"));
+        assert_eq!(log(&project, ONE).len(), 3);
+        let mine = shown::all(&m, &format!("threads/{ONE}")).pop().unwrap();
+        assert_eq!((mine.must("To"), mine.body.trim()), ("agent", "And now?"));
+    }
+}
+
 /// S155: `Via: atsf` and a Subject make a new thread each time. An image in a composing folder becomes an asset.
 #[test]
 fn s155_new_threads() {
