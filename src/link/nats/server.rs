@@ -77,9 +77,55 @@ struct StreamConfig {
     #[serde(default)]
     allow_msg_ttl: bool,
     #[serde(default)]
+    discard: String,
+    #[serde(default)]
+    discard_new_per_subject: bool,
+    #[serde(default)]
+    max_msgs: i64,
+    #[serde(default)]
+    max_bytes: i64,
+    #[serde(default)]
     max_msgs_per_subject: i64,
     #[serde(default)]
     max_age: i64,
+    subject_transform: Option<Value>,
+    #[serde(default)]
+    sources: Option<Vec<Value>>,
+}
+
+impl StreamConfig {
+    /// Lists what could drop or change messages of any stream, each with true if the stream has it. A limit that
+    /// refuses new messages drops none.
+    fn list_losses(&self) -> [(bool, &'static str); 7] {
+        let drops_old = self.discard != "new";
+        [
+            (self.retention != "limits", "retention is not limits"),
+            (self.no_ack, "no_ack is true"),
+            (self.max_age > 0, "max_age is not 0, so messages can end by themselves"),
+            (
+                self.max_msgs > 0 && drops_old,
+                "max_msgs is a limit with discard old, so new messages remove old ones",
+            ),
+            (
+                self.max_bytes > 0 && drops_old,
+                "max_bytes is a limit with discard old, so new messages remove old ones",
+            ),
+            (
+                self.subject_transform.is_some(),
+                "subject_transform moves messages to other subjects",
+            ),
+            (
+                self.sources.as_ref().is_some_and(|sources| !sources.is_empty()),
+                "sources put messages of other streams in it",
+            ),
+        ]
+    }
+
+    /// Returns true if a message can remove an older one of its subject. Only `discard_new_per_subject` refuses it.
+    fn drops_old_of_subject(&self) -> bool {
+        let refuses_new = self.discard == "new" && self.discard_new_per_subject;
+        self.max_msgs_per_subject > 0 && !refuses_new
+    }
 }
 
 impl StreamInfo {
@@ -93,7 +139,7 @@ impl StreamInfo {
         self.config.allow_atomic
     }
 
-    /// Fails for a stream that could lose or change lines by itself.
+    /// Fails for a stream that could drop or change lines by itself, or takes them from other streams.
     fn check_usable(&self, space: &NatsSpace) -> Result<(), NatsError> {
         let c = &self.config;
         let wrong = [
@@ -101,14 +147,16 @@ impl StreamInfo {
                 !c.subjects.contains(&space.all_subjects()),
                 "subjects do not hold those of the space",
             ),
-            (c.retention != "limits", "retention is not limits"),
             (!c.allow_direct, "allow_direct is false"),
-            (c.no_ack, "no_ack is true"),
+            (
+                c.drops_old_of_subject(),
+                "max_msgs_per_subject is a limit without discard_new_per_subject, so new lines remove old ones",
+            ),
             (c.allow_rollup_hdrs, "allow_rollup_hdrs is true, so a message can remove others"),
             (c.allow_msg_schedules, "allow_msg_schedules is true"),
             (c.allow_msg_ttl, "allow_msg_ttl is true, so messages can end by themselves"),
         ];
-        check_none_wrong(space.stream_name(), &wrong)
+        check_none_wrong(space.stream_name(), wrong.into_iter().chain(c.list_losses()))
     }
 
     /// Fails for a stream in which marks would expire by themselves, or pile up.
@@ -119,18 +167,18 @@ impl StreamInfo {
                 !c.subjects.contains(&space.mark_subjects()),
                 "subjects do not hold those of the marks",
             ),
-            (c.retention != "limits", "retention is not limits"),
-            (c.no_ack, "no_ack is true"),
-            (c.max_age != 0, "max_age is not 0, so marks can end by themselves"),
             (c.max_msgs_per_subject != 1, "max_msgs_per_subject is not 1"),
         ];
-        check_none_wrong(space.bucket_name(), &wrong)
+        check_none_wrong(space.bucket_name(), wrong.into_iter().chain(c.list_losses()))
     }
 }
 
-fn check_none_wrong(stream: String, wrong: &[(bool, &str)]) -> Result<(), NatsError> {
-    match wrong.iter().find(|(wrong, _)| *wrong) {
-        Some((_, why)) => Err(NatsError::Stream(stream, (*why).to_owned())),
+fn check_none_wrong(
+    stream: String,
+    mut wrong: impl Iterator<Item = (bool, &'static str)>,
+) -> Result<(), NatsError> {
+    match wrong.find(|(wrong, _)| *wrong) {
+        Some((_, why)) => Err(NatsError::Stream(stream, why.to_owned())),
         None => Ok(()),
     }
 }

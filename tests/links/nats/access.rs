@@ -199,6 +199,53 @@ fn a_stream_that_cannot_be_used() {
     assert_eq!(raw.messages(), 200);
 }
 
+/// A stream that drops or changes lines by itself is used neither at the first connection nor after an update.
+#[test]
+fn a_stream_that_drops_or_changes_lines() {
+    let server = Server::start();
+    let mut raw = server.raw();
+    raw.admin("STREAM.CREATE.other", &json!({ "name": "other", "subjects": ["other.*"] }));
+    let lossy = [
+        ("max_age", json!({ "max_age": 600_000_000_000_u64 })),
+        ("max_msgs ", json!({ "max_msgs": 2, "discard": "old" })),
+        ("max_bytes", json!({ "max_bytes": 1_000_000, "discard": "old" })),
+        ("max_msgs_per_subject", json!({ "max_msgs_per_subject": 2, "discard": "old" })),
+        // The server removes the oldest message of the subject also with this policy.
+        ("max_msgs_per_subject", json!({ "max_msgs_per_subject": 2, "discard": "new" })),
+        (
+            "subject_transform",
+            json!({ "subject_transform": { "src": "msgfs.team.a", "dest": "msgfs.team.b" } }),
+        ),
+        ("sources", json!({ "sources": [{ "name": "other" }] })),
+    ];
+    for (member, change) in &lossy {
+        raw.make_stream(change);
+        let mut a = Machine::of(&server);
+        a.write("a", &records("a", 0..5));
+        a.tells(&format!("cannot be used: its {member}"));
+        a.stop();
+        assert_eq!(raw.messages(), 0, "{change}");
+        raw.admin("STREAM.DELETE.MSGFS_team", &json!({}));
+    }
+    // A limit that refuses new messages drops none, and a stream may send copies elsewhere.
+    let fine = json!({
+        "max_msgs": 1000, "max_bytes": 10_000_000, "max_msgs_per_subject": 1000, "discard_new_per_subject": true,
+        "republish": { "src": "msgfs.team.*", "dest": "copies.{{wildcard(1)}}" },
+    });
+    raw.make_stream(&fine);
+    let a = Machine::of(&server);
+    a.write("a", &records("a", 0..5));
+    a.has_published("a");
+    // An admin changes the stream while the link runs.
+    let mut config = raw.admin("STREAM.INFO.MSGFS_team", &json!({}))["config"].clone();
+    config["max_age"] = json!(600_000_000_000_u64);
+    raw.admin("STREAM.UPDATE.MSGFS_team", &config);
+    a.tells("cannot be used: its max_age");
+    config["max_age"] = json!(0);
+    raw.admin("STREAM.UPDATE.MSGFS_team", &config);
+    a.connected();
+}
+
 #[test]
 fn tls_with_an_authority_of_ones_own() {
     let dir = tempfile::tempdir().unwrap();
