@@ -592,6 +592,31 @@ fn wrong_values_are_told_wherever_they_are() {
     }
 }
 
+/// S441: no problem shows a password, however its address is misspelled.
+#[test]
+fn s441_no_problem_shows_the_login_of_an_address() {
+    for url in [
+        r#""joe:hunter2secret@127.0.0.1:4222""#,
+        r#""joe:hunter2secret""#,
+        r#""nats:joe:hunter2secret@h""#,
+        r"'nats:/joe:hunter2secret@h:1'",
+        r#""nats:/joe:hunter2secret\u0040h""#,
+        r#"["nats://h:4222", "joe:hunter2secret@h"]"#,
+        r#"[["nats://joe:hunter2secret@h"]]"#,
+        r#"{ a = "joe:hunter2secret@h" }"#,
+        r#""wss://joe:hunter2secret@h""#,
+        r#""wss://joe:hunter2secret\u0040h""#,
+        r#""nats:/joe:hunter2secret@h"#,
+        "joe:hunter2secret@h",
+    ] {
+        let told = trouble(&format!("[[link]]\nkind = \"nats\"\nurl = {url}"));
+        assert!(told.starts_with("3: "), "{told}");
+        assert!(!told.contains("hunter2secret") && !told.contains("joe"), "{told}");
+    }
+    let told = trouble("[[link]]\nkind = \"nats\"\nurl = \"wss://u:pw@h\"");
+    assert!(told.starts_with("3: url = \"wss://h\": must be of the form"), "{told}");
+}
+
 /// A file that is nothing but problems is reported in a moment.
 #[test]
 fn problems_without_end_are_told_in_part() {

@@ -35,6 +35,9 @@ const TABLES: &[(&str, &str)] = &[
     ("link", "a link is written as [[link]], with two brackets, and its keys below"),
 ];
 
+/// The key whose texts are addresses of servers.
+const URL: &str = "url";
+
 /// The form of a group.
 pub(super) const MEMBERS: &str = "a list of addresses, as in [\"bob\", \"carol\"]";
 
@@ -68,18 +71,22 @@ impl<'a> ConfigReader<'a> {
         self.problems.push(ConfigProblem { line: self.line_of(span), text });
     }
 
-    /// Records a problem of a value, with the value as it is written but without the password of an address.
+    /// Records a problem of a value, with the value as it is written but without the user and the password of an
+    /// address.
     pub(super) fn report_value(&mut self, key: &str, value: &SpannedValue<'_>, why: &str) {
         let written = self.text.get(value.span()).unwrap_or_default();
-        // A password in an address is not shown.
-        let written = if written.contains("://") {
-            let quote = written.chars().next().filter(|c| matches!(c, '"' | '\'')).into_iter();
-            let url = strip_login(written.trim_start_matches(['"', '\'']));
-            quote.chain(url.chars()).collect()
-        } else {
-            written.to_owned()
+        let text = match value.get_ref().as_str() {
+            // The text has no escapes, which could stand for parts of a login.
+            Some(address) if address.contains("://") => {
+                format!("{key} = {:?}: {why}", strip_login(address))
+            }
+            // Without a scheme nobody can tell a host from a user with a password.
+            _ if written.contains("://") || key == URL && written.contains(['"', '\'']) => {
+                format!("{key}: {why}")
+            }
+            _ => format!("{key} = {written}: {why}"),
         };
-        self.report_problem(&value.span(), format!("{key} = {written}: {why}"));
+        self.report_problem(&value.span(), text);
     }
 
     fn line_of(&self, span: &Range<usize>) -> usize {
