@@ -11,6 +11,7 @@ use super::id::is_message_id;
 use super::roster::Roster;
 use super::table_facts::{AmpFlag, AmpTableFacts};
 use super::{id, verify};
+use crate::model::verify::verify_claim;
 use crate::model::{CLOCK_SKEW_MS, SignatureClaim, Timestamp, sanitize_line};
 use crate::store::digest;
 use crate::store::fs::Stamp;
@@ -175,7 +176,9 @@ pub(super) fn admit_message(
                 roster.me.addresses().collect::<Vec<_>>().join(", ")
             ));
         }
-        AmpMailFolder::Sent if !roster.may_write_as(&facts.from) => {
+        AmpMailFolder::Sent
+            if !roster.may_write_as(&facts.from) && !is_signed_by_me(stored, roster) =>
+        {
             return Err(format!(
                 "it lies in my sent folder, but it is from {:?}, and I am {}",
                 sanitize_line(&stored.from),
@@ -190,6 +193,15 @@ pub(super) fn admit_message(
         &roster.alternate_addresses(&facts.to),
     )
     .map_err(|e| sanitize_line(&e.to_string()).into_owned())
+}
+
+/// Returns true if my key signed a message. In my sent folder that proves that I wrote it, also under an address that
+/// no file gives me any more.
+pub(super) fn is_signed_by_me(stored: &AmpMessage<'_>, roster: &Roster) -> bool {
+    let Some(key) = roster.me.key else { return false };
+    let also_to = roster.alternate_addresses(&stored.to);
+    let claim = verify::extract_claim(stored, Some(key), &also_to).ok().flatten();
+    claim.is_some_and(|claim| verify_claim(&key, &claim))
 }
 
 fn is_to_me(stored: &AmpMessage<'_>, facts: &AmpFacts, roster: &Roster) -> bool {

@@ -272,7 +272,7 @@ impl FileFormat for AmpFormat {
     }
 
     fn load_state(&self, dir: &Path) -> Result<(), StoreError> {
-        self.home.load_peer_keys(dir)
+        self.home.load_saved_state(dir)
     }
 
     fn load_context(&self, files: &AmpStore) -> Result<Option<(AmpScanContext, u64)>, StoreError> {
@@ -385,6 +385,10 @@ impl FileFormat for AmpFormat {
         let from_me = copies.members.iter().any(|n| mailbox(n) == Some(AmpMailFolder::Sent));
         let answers = parsed.facts.answers.clone().map(|id| resolve_reply_id(pass.table, id));
         let stale = kept.has_flag(AmpFlag::Expired);
+        if !to_me && !context.roster.may_write_as(&parsed.facts.from) {
+            // It was admitted because my key signed it.
+            self.home.remember_address(&parsed.facts.from);
+        }
         let (mut found, represented) =
             describe_message(&context.roster, parsed, copies.qualifier.as_ref(), (to_me, from_me));
         if stale && before.is_some_and(|old| same && !old.has_flag(AmpFlag::Expired)) {
@@ -539,7 +543,8 @@ fn describe_message<'r>(
         to: facts.recipients.join(", ").into(),
         time: facts.time,
         to_me,
-        from_me: from_me && roster.may_write_as(&facts.from),
+        from_me: from_me
+            && (roster.may_write_as(&facts.from) || facts::is_signed_by_me(&stored, roster)),
         from: facts.from.into(),
         read: to_me.then_some(facts.is_read),
         has_parts: parts,

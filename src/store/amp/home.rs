@@ -3,7 +3,7 @@
 //! Other clients rewrite configs whenever they like, so nothing is cached for long: every use asks for a [`Roster`],
 //! and files that have changed are read again.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,8 +24,10 @@ use crate::store::{StoreError, StoreSpec, atomic_file, fs};
 
 /// The file with the keys of senders elsewhere, in the state folder.
 const PEERS: &str = "keys.json";
-/// The largest file of keys, in bytes.
-const MAX_PEERS: u64 = 64 << 20;
+/// The file with the addresses under which I am or was registered, in the state folder.
+const ADDRESSES: &str = "addresses.json";
+/// The largest file of keys or addresses, in bytes.
+const MAX_FILE: u64 = 64 << 20;
 
 /// The time for which a roster serves readers of messages.
 const RECENT: Duration = Duration::from_millis(100);
@@ -38,8 +40,8 @@ pub(super) struct AmpHome {
     /// The folder that holds all agents' folders; it may not exist.
     root: Option<PathBuf>,
     default_provider: String,
-    /// The file with the keys of senders elsewhere; `None` if nothing may be written.
-    peers_file: Option<PathBuf>,
+    /// The folder of the state; `None` if nothing may be written.
+    state_dir: Option<PathBuf>,
     state: Mutex<AmpHomeState>,
 }
 
@@ -50,9 +52,19 @@ struct AmpHomeState {
     checked_at: Option<Instant>,
     /// The keys of senders who are no agents of this machine, by address. The first key that a provider gave stays.
     peer_keys: Arc<AmpPeerKeys>,
+    /// The addresses under which I am or was registered. A registration can be missing or half-written for a moment.
+    registered: Arc<BTreeSet<String>>,
 }
 
 impl AmpHomeState {
+    /// Sets the addresses under which I am or was registered. The next roster knows them.
+    fn set_registered(&mut self, registered: BTreeSet<String>) {
+        self.registered = Arc::new(registered);
+        if let Some(roster) = &mut self.roster {
+            Arc::make_mut(roster).registered = Arc::clone(&self.registered);
+        }
+    }
+
     /// Sets the keys of senders elsewhere. The next roster knows them.
     fn set_peer_keys(&mut self, peers: AmpPeerKeys) {
         self.peer_keys = Arc::new(peers);
@@ -75,15 +87,18 @@ impl AmpHome {
         // AMP_DIR may name an agent's folder through a symlink beside it.
         let dir = std::fs::canonicalize(&spec.dir).map_err(|e| missing_dir_error(&spec.dir, e))?;
         let inside = dir.join("agents");
-        let peers_file = spec.state.as_ref().map(|state| state.join(PEERS));
-        let peers =
-            Arc::new(peers_file.as_deref().map(read_peer_keys).transpose()?.unwrap_or_default());
-        let state = Mutex::new(AmpHomeState { peer_keys: peers, ..AmpHomeState::default() });
+        let state_dir = spec.state.clone();
+        let mut state = AmpHomeState::default();
+        if let Some(saved) = &state_dir {
+            state.peer_keys = Arc::new(read_peer_keys(saved)?);
+            state.registered = Arc::new(read_json_file(&saved.join(ADDRESSES))?);
+        }
+        let state = Mutex::new(state);
         if inside.is_dir() {
             let inside = std::fs::canonicalize(&inside).map_err(|e| StoreError::io(&inside, e))?;
             let root = Some(inside.clone());
             let mut home =
-                Self { my_dir: PathBuf::new(), root, default_provider, peers_file, state };
+                Self { my_dir: PathBuf::new(), root, default_provider, state_dir, state };
             home.my_dir =
                 home.choose_agent(&inside, spec.own_address.as_deref().unwrap_or(&spec.me))?;
             // The roster so far does not know who I am.
@@ -107,7 +122,7 @@ impl AmpHome {
                 std::fs::canonicalize(&root).unwrap_or(root)
             }),
         };
-        let home = Self { my_dir: dir, root, default_provider, peers_file, state };
+        let home = Self { my_dir: dir, root, default_provider, state_dir, state };
         if home.refresh_agents(&mut home.state.lock()).is_none() {
             return Err(home.no_config_error());
         }
@@ -162,24 +177,51 @@ impl AmpHome {
         }
         let mut peers = AmpPeerKeys::clone(&state.peer_keys);
         peers.insert(address, key);
-        if let Some(path) = &self.peers_file {
-            let text: BTreeMap<&str, String> =
-                peers.iter().map(|(address, key)| (address.as_str(), key.to_base64())).collect();
-            let made = path.parent().map_or(Ok(()), |dir| fs::make_dirs(dir, 0o700));
-            made.and_then(|()| atomic_file::write_atomic(path, &to_json(&text), 0o600))
-                .map_err(|e| StoreError::io(path, e))?;
-        }
+        let text: BTreeMap<&str, String> =
+            peers.iter().map(|(address, key)| (address.as_str(), key.to_base64())).collect();
+        self.save_json(PEERS, &text)?;
         state.set_peer_keys(peers);
         Ok(())
     }
 
-    /// Reads the keys of senders elsewhere from a state folder that this process does not write.
+    /// Remembers an address that is mine, on disk if possible.
+    pub fn remember_address(&self, address: &str) {
+        self.remember_addresses(&mut self.state.lock(), &[address.to_owned()]);
+    }
+
+    fn remember_addresses(&self, state: &mut AmpHomeState, mine: &[String]) {
+        let mut all = BTreeSet::clone(&state.registered);
+        all.extend(mine.iter().cloned());
+        if all.len() == state.registered.len() {
+            return;
+        }
+        if let Err(error) = self.save_json(ADDRESSES, &all) {
+            // The registration tells it again after the next start.
+            tracing::warn!(%error, "my addresses at providers cannot be saved");
+        }
+        state.set_registered(all);
+    }
+
+    /// Saves a value in the state folder, if there is one.
+    fn save_json(&self, name: &str, value: &impl serde::Serialize) -> Result<(), StoreError> {
+        let Some(dir) = &self.state_dir else { return Ok(()) };
+        let path = dir.join(name);
+        fs::make_dirs(dir, 0o700)
+            .and_then(|()| atomic_file::write_atomic(&path, &to_json(value), 0o600))
+            .map_err(|e| StoreError::io(&path, e))
+    }
+
+    /// Reads keys and addresses from a state folder that this process does not write.
     ///
     /// # Errors
-    /// If the file exists and cannot be read.
-    pub fn load_peer_keys(&self, dir: &Path) -> Result<(), StoreError> {
-        let peers = read_peer_keys(&dir.join(PEERS))?;
-        self.state.lock().set_peer_keys(peers);
+    /// If a file exists and cannot be read.
+    pub fn load_saved_state(&self, dir: &Path) -> Result<(), StoreError> {
+        let peers = read_peer_keys(dir)?;
+        let mut mine: BTreeSet<String> = read_json_file(&dir.join(ADDRESSES))?;
+        let mut state = self.state.lock();
+        mine.extend(state.registered.iter().cloned());
+        state.set_peer_keys(peers);
+        state.set_registered(mine);
         Ok(())
     }
 
@@ -215,10 +257,15 @@ impl AmpHome {
         }
         state.checked_at = Some(Instant::now());
         if changed {
+            let me = state.agent_records.get(&self.my_dir).and_then(|read| read.agent.as_ref());
+            if let Some(registered) = me.map(|me| me.registered.clone()) {
+                self.remember_addresses(state, &registered);
+            }
             let earlier = state.roster.as_ref().map(|r| r.me.clone());
             let peers = Arc::clone(&state.peer_keys);
-            state.roster =
-                self.build_roster(&folders, &state.agent_records, earlier, peers).map(Arc::new);
+            let roster = self.build_roster(&folders, &state.agent_records, earlier, peers);
+            let registered = Arc::clone(&state.registered);
+            state.roster = roster.map(|roster| Arc::new(Roster { registered, ..roster }));
         }
         state.roster.clone()
     }
@@ -251,6 +298,7 @@ impl AmpHome {
             default_provider: self.default_provider.clone(),
             agents,
             by_address,
+            registered: Arc::default(),
             peer_keys: Arc::default(),
             key_hash: 0,
         };
@@ -348,21 +396,32 @@ fn missing_dir_error(dir: &Path, error: io::Error) -> StoreError {
     ))
 }
 
-/// Reads the keys of senders elsewhere. Without them nobody could verify a sender.
-fn read_peer_keys(path: &Path) -> Result<AmpPeerKeys, StoreError> {
-    let bytes = match read_small_file(path, MAX_PEERS) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(AmpPeerKeys::new()),
-        other => other.map_err(|e| StoreError::io(path, e))?,
-    };
-    let broken = |e| StoreError::io(path, io::Error::new(io::ErrorKind::InvalidData, e));
-    let kept: BTreeMap<String, String> =
-        serde_json::from_slice(&bytes).map_err(|e| broken(e.to_string()))?;
+/// Reads the keys of senders elsewhere from the state folder. Without them nobody could verify a sender.
+fn read_peer_keys(dir: &Path) -> Result<AmpPeerKeys, StoreError> {
+    let path = dir.join(PEERS);
+    let kept: BTreeMap<String, String> = read_json_file(&path)?;
     let key = |(address, key): (String, String)| {
-        let missing = || broken(format!("there is no key of {}", sanitize_line(&address)));
+        let missing =
+            || broken_file_error(&path, format!("there is no key of {}", sanitize_line(&address)));
         let key = PublicKey::from_base64(&key).ok_or_else(missing)?;
         Ok((address, key))
     };
     kept.into_iter().map(key).collect()
+}
+
+/// Reads a file of the state folder. A missing one is empty.
+fn read_json_file<T: Default + serde::de::DeserializeOwned>(path: &Path) -> Result<T, StoreError> {
+    match read_small_file(path, MAX_FILE) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(T::default()),
+        Err(e) => Err(StoreError::io(path, e)),
+        Ok(bytes) => {
+            serde_json::from_slice(&bytes).map_err(|e| broken_file_error(path, e.to_string()))
+        }
+    }
+}
+
+fn broken_file_error(path: &Path, why: String) -> StoreError {
+    StoreError::io(path, io::Error::new(io::ErrorKind::InvalidData, why))
 }
 
 /// Returns an agent that stands for me while I am being found.

@@ -1,6 +1,6 @@
 //! The agents at one moment: their addresses and keys.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::agent::{AmpAgent, short_form_name};
@@ -30,6 +30,9 @@ pub(super) struct Roster {
     pub default_provider: String,
     /// The agent of each address; `None` if several have it.
     pub by_address: HashMap<String, Option<usize>>,
+    /// The addresses under which I am or was registered. Mail under them stays mine while a registration is missing
+    /// or half-written, and after it is gone.
+    pub registered: Arc<BTreeSet<String>>,
     pub peer_keys: Arc<AmpPeerKeys>,
     /// A hash of all addresses and keys. If it changes, messages whose sender's key was missing are judged again.
     pub key_hash: u64,
@@ -57,16 +60,21 @@ pub(super) enum AmpRecipient<'a> {
 }
 
 impl Roster {
+    /// Returns true if this (lower-case) text is or was one of my addresses.
+    fn is_my_address(&self, text: &str) -> bool {
+        self.me.has_address(text) || self.registered.contains(text)
+    }
+
     /// Returns true if a message to this address, in any spelling, is for me.
     pub fn is_mine(&self, to: &str) -> bool {
         let to = to.trim().to_ascii_lowercase();
-        self.me.has_address(&to) || short_form_name(&to).is_some_and(|n| self.me.is_called(n))
+        self.is_my_address(&to) || short_form_name(&to).is_some_and(|n| self.me.is_called(n))
     }
 
     /// Returns true if mail in my `sent/` may have this address as its sender: one of mine, or my name at a local
     /// provider. Some clients write another tenant than the config has.
     pub fn may_write_as(&self, from: &str) -> bool {
-        self.me.has_address(from)
+        self.is_my_address(from)
             || address::parse(from, &self.me.tenant, &self.default_provider).is_ok_and(|a| {
                 self.me.is_called(&a.name) && address::is_local(&a.provider, &self.default_provider)
             })
@@ -77,7 +85,7 @@ impl Roster {
     pub fn alternate_addresses(&self, to: &str) -> Vec<&str> {
         let to = to.trim().to_ascii_lowercase();
         let name = to.split_once('@').map_or(to.as_str(), |(name, _)| name);
-        if self.me.has_address(&to) || !self.me.is_called(name) {
+        if self.is_my_address(&to) || !self.me.is_called(name) {
             return Vec::new();
         }
         self.me.addresses().take(MAX_ALSO).collect()
@@ -97,7 +105,7 @@ impl Roster {
         registration::is_local_network(provider)
             && to.provider == address::LOCAL_PROVIDER
             && self.me.is_called(&to.name)
-            && self.me.registered.iter().any(there)
+            && self.registered.iter().any(there)
     }
 
     /// Returns the key of the one agent with exactly this address (lower case), or of the sender elsewhere.
@@ -107,6 +115,7 @@ impl Roster {
         }
         match self.by_address.get(address) {
             Some(agent) => self.agents.get((*agent)?)?.key,
+            None if self.registered.contains(address) => self.me.key,
             None => self.peer_keys.get(address).copied(),
         }
     }
@@ -132,7 +141,9 @@ impl Roster {
 
     /// Returns my names and addresses. If they change, messages must be judged again.
     pub fn my_names(&self) -> Vec<&str> {
-        std::iter::once(self.me.name.as_str()).chain(self.me.addresses()).collect()
+        let addresses: BTreeSet<&str> =
+            self.me.addresses().chain(self.registered.iter().map(String::as_str)).collect();
+        std::iter::once(self.me.name.as_str()).chain(addresses).collect()
     }
 
     /// Returns the same agents with these keys of senders elsewhere.
@@ -142,6 +153,7 @@ impl Roster {
             texts.extend(agent.addresses().map(str::to_owned));
             texts.extend(agent.key.map(|key| key.to_base64()));
         }
+        texts.extend(self.registered.iter().cloned());
         texts.extend(peer_keys.iter().flat_map(|(to, key)| [to.clone(), key.to_base64()]));
         let key_hash = hash_texts(&texts.iter().map(String::as_str).collect::<Vec<_>>());
         Self { peer_keys, key_hash, ..self }

@@ -502,3 +502,50 @@ fn no_attachments_go_to_a_provider() {
         "{error}"
     );
 }
+
+/// S6: mail under an address that a registration gave me stays mine while the file is half-written or missing. Of what
+/// nothing else tells, my key proves which messages I wrote.
+#[test]
+fn mail_under_my_address_stays_mine_without_the_registration() {
+    let (host, road) = registered();
+    let store = joined(&host, "alice", &road);
+    let made = prepare(&store, &draft(CAROL, "x"), None).unwrap();
+    store.append_record(&made[0]).unwrap();
+    file(&store, &arrived("msg_1_a", None, None));
+    let mut books = Book::scanned(&store);
+    let is_whole = |books: &Book| {
+        books.rejected.is_empty()
+            && books.one(&made[0].id).from_me
+            && books.one(&made[0].id).valid() != Some(false)
+            && books.one("msg_1_a").to_me
+    };
+    assert!(is_whole(&books));
+    let path = host.agents().join("alice/registrations/crabmail.ai.json");
+    std::fs::write(&path, "{\"provider\": \"crab").unwrap();
+    books.scan(&store, true);
+    assert!(is_whole(&books), "half of the file is there");
+    std::fs::remove_file(&path).unwrap();
+    books.scan(&store, true);
+    assert!(is_whole(&books), "the file is gone");
+    assert!(is_whole(&Book::scanned(&joined(&host, "alice", &road))));
+    let state = host.dir.path().join("state");
+    let reader = host.open("alice");
+    reader.read_state(&state).unwrap();
+    assert!(is_whole(&Book::scanned(&reader)), "this process writes nothing");
+    // Nothing knows the address, but my key signed what lies in my sent folder under it. So mail to it is mine, too.
+    std::fs::remove_file(state.join("addresses.json")).unwrap();
+    let forgetful = joined(&host, "alice", &road);
+    let mut books = Book::scanned(&forgetful);
+    assert!(books.one(&made[0].id).from_me);
+    books.scan(&forgetful, true);
+    assert!(is_whole(&books));
+    // Without my signature it is not mine.
+    let forged = host.agents().join("alice/messages/sent/carol_acme_crabmail_ai");
+    for entry in std::fs::read_dir(&forged).unwrap().flatten() {
+        let text = std::fs::read_to_string(entry.path()).unwrap();
+        let text = text.replace("alice@acme.crabmail.ai", "alice@acme.other.ai");
+        std::fs::write(entry.path(), text).unwrap();
+    }
+    books.scan(&forgetful, true);
+    assert_eq!(books.rejected.len(), 1);
+}
