@@ -97,7 +97,8 @@ pub struct Journal {
     /// which on they may go.
     ready: BTreeSet<(i64, u64)>,
     waiting: BTreeSet<(i64, u64)>,
-    refused: usize,
+    /// The entries that were refused. What may have arrived all the same is not among them.
+    refused: BTreeSet<u64>,
     /// The entries that a person gave up while a carrier had them.
     given_up: HashSet<u64>,
     seen: HashMap<String, i64>,
@@ -137,7 +138,7 @@ impl Journal {
             unsynced: BTreeSet::new(),
             ready: BTreeSet::new(),
             waiting: BTreeSet::new(),
-            refused: 0,
+            refused: BTreeSet::new(),
             given_up: HashSet::new(),
             seen: HashMap::new(),
             cuts: Vec::new(),
@@ -381,7 +382,7 @@ impl Journal {
 
     /// Returns the number of refused entries.
     pub fn refused_count(&self) -> usize {
-        self.refused
+        self.refused.len()
     }
 
     /// Returns the entries that may go now, at most so many: the oldest first, and behind them those that are
@@ -518,15 +519,18 @@ impl Journal {
                 self.ready.remove(&(*until, no));
             }
             Some(DeliveryStage::Trying) => drop(self.ready.remove(&(0, no))),
-            Some(DeliveryStage::Refused(_)) => self.refused -= 1,
+            Some(DeliveryStage::Refused(_)) => drop(self.refused.remove(&no)),
             Some(DeliveryStage::Unsynced | DeliveryStage::Taken) | None => {}
         }
-        match self.entries.get(&no).map(|entry| &entry.stage) {
-            Some(DeliveryStage::Waits { until, .. }) => drop(self.waiting.insert((*until, no))),
+        let Some(entry) = self.entries.get(&no) else { return };
+        match entry.stage {
+            DeliveryStage::Waits { until, .. } => drop(self.waiting.insert((until, no))),
             // Its job is over or lost when this set is asked.
-            Some(DeliveryStage::Trying) => drop(self.ready.insert((0, no))),
-            Some(DeliveryStage::Refused(_)) => self.refused += 1,
-            Some(DeliveryStage::Unsynced | DeliveryStage::Taken) | None => {}
+            DeliveryStage::Trying => drop(self.ready.insert((0, no))),
+            DeliveryStage::Refused(_) if !entry.has_unanswered_try => {
+                self.refused.insert(no);
+            }
+            DeliveryStage::Refused(_) | DeliveryStage::Unsynced | DeliveryStage::Taken => {}
         }
     }
 

@@ -394,6 +394,8 @@ fn s1360_what_is_given_up_after_a_lost_answer_may_have_arrived() {
         alice.ok(&["link", "drop", provider.name]);
         let told: Vec<Value> = serde_json::from_str(&alice.ok(&["sent", "--json"])).unwrap();
         assert_eq!(told[0]["state"], state, "{told:?}");
+        let refused = u64::from(state == "refused");
+        assert_eq!(alice.links()[0]["refused"], refused, "{:?}", alice.links());
         let why = told[0]["reason"].as_str().unwrap();
         let note = alice.days("sent").into_iter().find(|name| name.ends_with(".warning")).unwrap();
         let note = alice.ok(&["cat", &format!("sent/{note}")]);
