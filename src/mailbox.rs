@@ -188,6 +188,7 @@ impl Mailbox {
                 build_watch_targets(&index, outbox.as_ref(), &links, &opener.paths, late.len());
             targets
                 .extend(late.iter().map(|late| pending_stores::build_watch_target(late, &opener)));
+            targets.push(pending_stores::build_link_target(&opener));
             let (watcher, others) = ahead.start(targets).map_err(MailboxOpenError::Watch)?;
             (Some(watcher), others)
         };

@@ -86,8 +86,9 @@ fn carry_all_links(global: &GlobalOptions, before: Option<RawFd>) -> Result<(), 
         output::print_notice(&format!("warning: {}", sanitize_text(&warning)));
     }
     let boards = mailbox.links().list_open_boards();
-    // The links of a missing store may come with it.
-    if boards.is_empty() && !mailbox.has_missing_store() {
+    // The links of a missing store may come with it, and a person may mend the file of a link.
+    let may_come = mailbox.has_missing_store() || !mailbox.links().left_out_files().is_empty();
+    if boards.is_empty() && !may_come {
         mailbox.close();
         return Err(no_link_failure());
     }

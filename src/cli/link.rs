@@ -80,6 +80,9 @@ struct LinkStatusRow {
     /// No process can carry for it.
     #[serde(skip)]
     is_left_out: bool,
+    /// Its store is missing.
+    #[serde(skip)]
+    is_storeless: bool,
 }
 
 /// Runs `msgfs link`.
@@ -122,6 +125,7 @@ fn list_opened_links(folder: &Path, is_carried: bool) -> Vec<LinkStatusRow> {
                 folder,
                 is_carried,
                 is_left_out: false,
+                is_storeless: false,
             });
         }
     }
@@ -142,11 +146,16 @@ fn stop_removed_links(
     let stores: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
     for link in links {
         let why = match specs.iter().find(|spec| spec.name == link.store) {
-            Some(spec) if may_have_link(context, spec, &link.name) => continue,
-            Some(_) => "it is switched off, or not in the settings any more".to_owned(),
+            Some(spec) => match explain_stopped(context, spec, &link.name) {
+                Some(why) => why.to_owned(),
+                None => continue,
+            },
             // The process that carries may have other stores than this command.
             None if is_held => continue,
-            None => describe_left_out(&link.store, &stores),
+            None => {
+                link.is_storeless = true;
+                describe_left_out(&link.store, &stores)
+            }
         };
         link.health.state = LinkState::Stopped { why };
         link.is_left_out = true;
@@ -154,15 +163,12 @@ fn stop_removed_links(
     Ok(())
 }
 
-/// Returns true if a store has a link of this name, or cannot say so now.
-fn may_have_link(context: &CommandContext, spec: &StoreSpec, name: &str) -> bool {
-    if probe::require_response(&store_folder(spec)).is_err() {
-        return true;
-    }
-    let Ok(store) = store::open(spec) else { return true };
+/// Returns why a link of a store is switched off or removed; `None` if it is neither, or the store cannot say so now.
+fn explain_stopped(context: &CommandContext, spec: &StoreSpec, name: &str) -> Option<&'static str> {
+    probe::require_response(&store_folder(spec)).ok()?;
+    let store = store::open(spec).ok()?;
     let linked = context.config.linked_stores();
-    let found = link::engine_settings(store.as_ref(), &context.config.links, &linked);
-    found.iter().any(|(found, _)| found == name)
+    link::explain_stopped_link(store.as_ref(), &context.config.links, &linked, name)
 }
 
 /// Returns why a link whose store is missing is left out.
@@ -191,7 +197,7 @@ fn list_shared_links(context: &CommandContext) -> Result<Vec<LinkStatusRow>, Fai
             health = LinkHealth { state: LinkState::Stopped { why }, ..not_opened() };
         }
         let (folder, is_left_out) = (PathBuf::new(), link.off || is_storeless);
-        LinkStatusRow { name, store, health, folder, is_carried, is_left_out }
+        LinkStatusRow { name, store, health, folder, is_carried, is_left_out, is_storeless }
     };
     let links = context.config.links.iter();
     Ok(links.filter_map(|link| Some((link, link.describe_place()?))).map(shown).collect())
@@ -269,7 +275,9 @@ fn request_action(
             "the lines that wait for {name} stay in the log, and the link sends them by itself"
         );
     }
-    if let (true, LinkState::Stopped { why }) = (link.is_left_out, &link.health.state) {
+    // What waits for a link that is switched off or removed can be given up, as long as its store is there.
+    let is_refused = link.is_left_out && (request == LinkRequest::Retry || link.is_storeless);
+    if let (true, LinkState::Stopped { why }) = (is_refused, &link.health.state) {
         refuse!("the link {name} cannot be asked: {why}");
     }
     let io = |e| Failure::from_io("the link cannot be asked", &e);

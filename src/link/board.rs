@@ -30,6 +30,9 @@ const SAVED_EVERY: Duration = Duration::from_millis(100);
 /// The precision of the time of the last contact, in milliseconds.
 const CONTACT_MS: i64 = 60_000;
 
+/// The reason for which a link is stopped while no process carries.
+pub(super) const NOT_CARRIED: &str = "neither a mount nor `msgfs carry --all` is running";
+
 /// The current activity of a link.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "state")]

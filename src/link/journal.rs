@@ -296,8 +296,27 @@ impl Journal {
         Ok(over.into_iter().map(|no| self.wire_path(no)).collect())
     }
 
+    /// Records a change of every open entry that no carrier has. If the change is to give up, those that a carrier has
+    /// are given up after their try. Returns the number of changed entries, and the paths of the bytes of those that
+    /// are over.
+    ///
+    /// # Errors
+    /// Returns the system's error.
+    pub fn change_waiting(
+        &mut self,
+        change: &EntryChange,
+        now: i64,
+    ) -> io::Result<(usize, Vec<PathBuf>)> {
+        let open = self.open_entries().filter(|(_, e)| e.stage != DeliveryStage::Trying);
+        let changes: Vec<_> = open.map(|(no, _)| (no, change.clone())).collect();
+        if matches!(change, EntryChange::GivenUp { .. }) {
+            self.give_up_tried();
+        }
+        Ok((changes.len(), self.record_changes(changes, now)?))
+    }
+
     /// Remembers that a person gave up the entries that a carrier has, until the next change of each.
-    pub fn give_up_tried(&mut self) {
+    fn give_up_tried(&mut self) {
         let tried = self.list_tried_entries();
         self.given_up.extend(tried);
     }

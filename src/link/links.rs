@@ -1,17 +1,20 @@
 //! All links of a mount.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::board::HealthBoard;
+use super::board::{self, HealthBoard};
 use super::carrier::CarrierProgram;
 use super::engine::{EngineSettings, LinkEngine, NamedSettings};
 use super::kind::{LinkConfig, LinkKind, open_engine};
 use super::lifecycle::{Link, LinkCallbacks, LinkEvent, RescanCallback};
 use super::logs::{self, LogLink};
 use super::marks::MarkLogProvider;
-use super::message_link::MessageLink;
-use super::read_only::{ReadOnlyLink, ReadOnlyRoutes, StoppedLink};
+use super::message_link::{self, MessageLink};
+use super::read_only::{
+    ReadOnlyLink, ReadOnlyRoutes, StopCause, StoppedLink, list_stop_reasons, make_read_only_board,
+};
 use crate::model::locks::{Mutex, RwLock};
 use crate::store::{self, DeliveryFate, InboundMail, LinkRouter, OutboundMail, Store};
 
@@ -19,11 +22,16 @@ use crate::store::{self, DeliveryFate, InboundMail, LinkRouter, OutboundMail, St
 pub const SWITCHED_OFF: &str =
     "it is switched off in the configuration; what it has to carry waits";
 
+/// The reason for which a link is stopped that is gone from the settings.
+pub const REMOVED: &str = "it is not in the settings any more; what it has to carry waits";
+
 /// The open links of a mount. They carry once they are [started](LinkSet::start).
 #[derive(Debug, Default)]
 pub struct LinkSet {
     /// The links, with the numbers of their stores. Later stores add more.
     links: RwLock<Vec<(usize, Arc<dyn Link>)>>,
+    /// The links of messages, by the numbers of their stores.
+    message_routes: RwLock<BTreeMap<usize, Arc<MessageLinkRoutes>>>,
     boards: HealthBoards,
     taken_logs: TakenLogs,
     /// The callbacks, once the links carry.
@@ -76,8 +84,8 @@ struct LogLinkRoutes(Vec<Arc<dyn LogLink>>);
 /// The links that carry whole messages of one store.
 #[derive(Debug)]
 struct MessageLinkRoutes {
-    open: Vec<Arc<MessageLink>>,
-    stopped: Vec<StoppedLink>,
+    open: RwLock<Vec<Arc<MessageLink>>>,
+    stopped: RwLock<Vec<Arc<StoppedLink>>>,
 }
 
 impl LinkSet {
@@ -88,10 +96,7 @@ impl LinkSet {
         for number in 0..wanted.stores.len() {
             links.open_message_links(wanted, number, warnings);
         }
-        let has_store =
-            |spec: &&LinkConfig| wanted.stores.iter().any(|store| store.name() == spec.store);
-        let without = wanted.specs.iter().filter(|spec| is_log_link(spec) && !has_store(spec));
-        for (spec, why) in without.filter_map(|s| Some((s, logs::open(wanted, s).err()?))) {
+        for (spec, why) in list_storeless_log_links(wanted) {
             links.leave_out(wanted, spec, &why, warnings);
         }
         for number in 0..wanted.stores.len() {
@@ -114,13 +119,20 @@ impl LinkSet {
         let name = wanted.stores.get(number).map_or("", |store| store.name());
         for spec in log_links_of(wanted.specs, name) {
             warnings.retain(|warning| !warning.starts_with(&describe_left_out(spec, "")));
-            self.boards.write().retain(|board| board.name() != spec.name);
         }
+        self.remove_log_boards(wanted, name);
         let before = self.links.read().len();
         self.open_message_links(wanted, number, warnings);
         self.open_log_links(wanted, number, warnings);
         let started = self.started.lock().clone();
         started.map_or(Ok(()), |callbacks| self.start_behind(before, &callbacks))
+    }
+
+    /// Removes the boards of the links of logs that were left out because this store was missing.
+    fn remove_log_boards(&self, wanted: &LinkSetOptions<'_>, store: &str) {
+        for spec in log_links_of(wanted.specs, store) {
+            self.boards.write().retain(|board| board.name() != spec.name);
+        }
     }
 
     /// Opens the links that carry whole messages of a store. Those that are switched off or cannot be opened are shown
@@ -139,12 +151,97 @@ impl LinkSet {
         for link in &stopped {
             // The health that an earlier mount saved is out of date.
             link.board().save_now();
-            self.boards.write().push(Arc::clone(link.board()));
         }
+        self.show_stopped(&stopped);
         let is_linked = !open.is_empty() || !stopped.is_empty();
         if let Some(remote) = store.facets().remote.filter(|_| is_linked) {
-            remote.set_router(Arc::new(MessageLinkRoutes { open, stopped }));
+            let routes =
+                MessageLinkRoutes { open: RwLock::new(open), stopped: RwLock::new(stopped) };
+            let routes = Arc::new(routes);
+            self.message_routes.write().insert(number, Arc::clone(&routes));
+            remote.set_router(routes);
         }
+    }
+
+    /// Shows the boards of stopped links that people should know of.
+    fn show_stopped(&self, stopped: &[Arc<StoppedLink>]) {
+        let shown = stopped.iter().filter(|link| link.is_shown());
+        let shown: Vec<_> = shown.map(|link| Arc::clone(link.board())).collect();
+        self.boards.write().extend(shown);
+    }
+
+    /// Returns the stopped links of messages, with the numbers of their stores.
+    fn list_stopped(&self) -> Vec<(usize, Arc<StoppedLink>)> {
+        let routes: Vec<_> =
+            self.message_routes.read().iter().map(|(n, all)| (*n, Arc::clone(all))).collect();
+        let stopped = routes.into_iter().map(|(number, routes)| (number, routes.list_stopped()));
+        stopped.flat_map(|(n, all)| all.into_iter().map(move |link| (n, link))).collect()
+    }
+
+    /// Returns the files of the links that could not be opened. A person may mend them at any time.
+    pub fn left_out_files(&self) -> Vec<PathBuf> {
+        let file = |(_, link): (usize, Arc<StoppedLink>)| match link.cause() {
+            StopCause::LeftOut(file) => Some(file.clone()),
+            StopCause::SwitchedOff | StopCause::Removed => None,
+        };
+        self.list_stopped().into_iter().filter_map(file).collect()
+    }
+
+    /// Opens the links of messages that could not be opened and can be now, and starts them if the others are started.
+    /// Replaces the warnings about them.
+    ///
+    /// # Errors
+    /// Fails like [`LinkSet::start`].
+    pub fn reopen_left_out(
+        &self,
+        wanted: &LinkSetOptions<'_>,
+        warnings: &mut Vec<String>,
+    ) -> std::io::Result<()> {
+        for (number, link) in self.list_stopped() {
+            let (Some(store), StopCause::LeftOut(_)) = (wanted.stores.get(number), link.cause())
+            else {
+                continue;
+            };
+            let on = engine_settings(store.as_ref(), wanted.specs, wanted.self_described);
+            let name = link.board().name();
+            let Some((_, settings)) = on.into_iter().find(|(on, _)| on == name) else { continue };
+            let warning = |why: &str| describe_left_out_message_link(store.as_ref(), name, why);
+            let is_about_it = |line: &String| line.starts_with(&warning(""));
+            match open_message_link(wanted, store, name, settings) {
+                Ok(opened) => {
+                    warnings.retain(|line| !is_about_it(line));
+                    self.replace_stopped(store.as_ref(), (number, &link), opened)?;
+                }
+                Err(why) => {
+                    let lines = warnings.iter_mut().filter(|line| is_about_it(line));
+                    lines.for_each(|line| *line = warning(&why));
+                    link.board().report_stopped(&format!("it is left out: {why}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts an open link in the place of a stopped one of this store.
+    fn replace_stopped(
+        &self,
+        store: &dyn Store,
+        (number, stopped): (usize, &Arc<StoppedLink>),
+        opened: MessageLink,
+    ) -> std::io::Result<()> {
+        let routes = self.message_routes.read().get(&number).cloned();
+        let (Some(routes), Some(remote)) = (routes, store.facets().remote) else { return Ok(()) };
+        let opened = Arc::new(opened);
+        // At each moment one of the two answers for the waiting messages.
+        routes.open.write().push(Arc::clone(&opened));
+        routes.stopped.write().retain(|link| !Arc::ptr_eq(link, stopped));
+        self.boards.write().retain(|board| !Arc::ptr_eq(board, stopped.board()));
+        let before = self.links.read().len();
+        self.add_links(number, std::iter::once(opened as Arc<dyn Link>));
+        // The store asks again about the messages that wait.
+        remote.set_router(routes);
+        let started = self.started.lock().clone();
+        started.map_or(Ok(()), |callbacks| self.start_behind(before, &callbacks))
     }
 
     fn add_links(&self, number: usize, links: impl Iterator<Item = Arc<dyn Link>>) {
@@ -164,13 +261,7 @@ impl LinkSet {
         let Some(store) = wanted.stores.get(number) else { return };
         self.add_taken_logs(wanted, number);
         let mut of_store = Vec::new();
-        let of_this = |spec: &&LinkConfig| spec.store == store.name();
-        wanted
-            .specs
-            .iter()
-            .filter(of_this)
-            .filter(|spec| spec.off && spec.kind().carries_logs())
-            .for_each(|spec| self.stop_log_link(wanted, spec, SWITCHED_OFF));
+        self.stop_switched_off_log_links(wanted, store.as_ref());
         for spec in log_links_of(wanted.specs, store.name()) {
             match logs::open(wanted, spec) {
                 // The configuration means another store of the same name.
@@ -179,7 +270,9 @@ impl LinkSet {
                 Err(why) => self.leave_out(wanted, spec, &why, warnings),
             }
         }
-        if let Some(remote) = store.facets().remote.filter(|_| !of_store.is_empty()) {
+        // Also a link that is switched off may have taken lines.
+        let has_log_link = configured_log_links(wanted.specs, store.name()).next().is_some();
+        if let Some(remote) = store.facets().remote.filter(|_| has_log_link) {
             remote.set_router(Arc::new(LogLinkRoutes(of_store.clone())));
         }
         self.add_links(number, of_store.into_iter().map(|link| link as Arc<dyn Link>));
@@ -197,6 +290,13 @@ impl LinkSet {
         self.stop_log_link(wanted, spec, &format!("it is left out: {why}"));
     }
 
+    /// Shows the links as stopped that carry lines of a store and are switched off.
+    fn stop_switched_off_log_links(&self, wanted: &LinkSetOptions<'_>, store: &dyn Store) {
+        let all = configured_log_links(wanted.specs, store.name());
+        let off = all.filter(|spec| spec.off);
+        off.for_each(|spec| self.stop_log_link(wanted, spec, SWITCHED_OFF));
+    }
+
     /// Shows a link that carries lines as stopped, for this reason.
     fn stop_log_link(&self, wanted: &LinkSetOptions<'_>, spec: &LinkConfig, why: &str) {
         // Another name of this user may carry for the link, so the copy stays as it is.
@@ -208,6 +308,9 @@ impl LinkSet {
     /// Writes nothing. A link whose fates cannot be read is reported by the process that carries.
     pub fn open_read_only(wanted: &LinkSetOptions<'_>) -> Self {
         let links = Self::default();
+        for (spec, why) in list_storeless_log_links(wanted) {
+            links.stop_log_link(wanted, spec, &format!("it is left out: {why}"));
+        }
         (0..wanted.stores.len()).for_each(|number| links.join_store_read_only(wanted, number));
         links
     }
@@ -218,16 +321,23 @@ impl LinkSet {
         let Some(store) = wanted.stores.get(number) else { return };
         let Some(remote) = store.facets().remote else { return };
         let store = store.as_ref();
+        self.remove_log_boards(wanted, store.name());
         let boards = log_links_of(wanted.specs, store.name())
             .filter_map(|spec| logs::open_read_only_board(wanted, spec, store));
         self.boards.write().extend(boards.map(Arc::new));
-        let open = |name: &str, settings| {
+        self.stop_switched_off_log_links(wanted, store);
+        let open = |name: &str, settings: EngineSettings| {
             let folder = link_state_folder(wanted, store, name);
-            Ok(ReadOnlyLink::new(name.to_owned(), &folder, open_engine(&settings)?))
+            let engine = open_engine(&settings)?;
+            let place = message_link::describe_place(engine.as_ref(), &settings);
+            let board = make_read_only_board(name, &folder, &place, &wanted.carry_check);
+            self.boards.write().push(Arc::new(board));
+            Ok(ReadOnlyLink::new(name.to_owned(), &folder, engine))
         };
         let (open, stopped) = open_each_link(wanted, store, &mut Vec::new(), open);
+        self.show_stopped(&stopped);
         // A link of logs has no journal, but its store must know that something takes its lines.
-        let has_log_link = log_links_of(wanted.specs, store.name()).next().is_some();
+        let has_log_link = configured_log_links(wanted.specs, store.name()).next().is_some();
         if !open.is_empty() || !stopped.is_empty() || has_log_link {
             let carry_check = wanted.carry_check.clone();
             remote.set_router(Arc::new(ReadOnlyRoutes { open, stopped, carry_check }));
@@ -237,7 +347,7 @@ impl LinkSet {
     /// Adds the proofs about what the servers of a store's links have taken of my log.
     fn add_taken_logs(&self, wanted: &LinkSetOptions<'_>, number: usize) {
         let Some(store) = wanted.stores.get(number) else { return };
-        let specs = log_links_of(wanted.specs, store.name());
+        let specs = configured_log_links(wanted.specs, store.name());
         let proofs = specs.filter_map(|spec| logs::find_taken_log(wanted, spec, store.as_ref()));
         self.taken_logs.write().extend(proofs.map(|proof| (number, proof)));
     }
@@ -298,12 +408,26 @@ impl LinkSet {
     /// Returns the folders in which commands leave requests.
     pub fn request_folders(&self) -> Vec<PathBuf> {
         let links = self.list_links();
-        links.iter().filter_map(|(_, link)| link.request_folder()).map(Path::to_owned).collect()
+        let open = links.iter().filter_map(|(_, link)| link.request_folder()).map(Path::to_owned);
+        let stopped = self.list_stopped().into_iter().map(|(_, link)| link.folder().to_owned());
+        // A link that never ran has no folder.
+        open.chain(stopped.filter(|folder| folder.is_dir())).collect()
     }
 
     /// Runs the requests of commands.
     pub fn run_requests(&self) {
         self.wake_all(&LinkEvent::Request);
+        let started = self.started.lock().clone();
+        for (number, link) in self.list_stopped() {
+            match link.run_request() {
+                Ok(true) => started.iter().for_each(|callbacks| (callbacks.on_change)(number)),
+                Ok(false) => {}
+                Err(error) => {
+                    let name = link.board().name();
+                    tracing::warn!(link = name, %error, "a request to this link failed");
+                }
+            }
+        }
     }
 
     /// Ends the links. A running carrier ends after its current exchange, and the next start takes up the rest.
@@ -323,9 +447,29 @@ fn describe_left_out(spec: &LinkConfig, why: &str) -> String {
     format!("the link {} is left out: {why}", spec.name)
 }
 
+/// Returns the links of logs that are on and whose store is missing, each with the reason why it is left out.
+fn list_storeless_log_links<'a>(wanted: &LinkSetOptions<'a>) -> Vec<(&'a LinkConfig, String)> {
+    let has_store = |spec: &LinkConfig| wanted.stores.iter().any(|of| of.name() == spec.store);
+    let without = wanted.specs.iter().filter(|spec| is_log_link(spec) && !has_store(spec));
+    without.filter_map(|spec| Some((spec, logs::open(wanted, spec).err()?))).collect()
+}
+
+/// Returns the warning for a link of messages that is not opened.
+fn describe_left_out_message_link(store: &dyn Store, name: &str, why: &str) -> String {
+    format!("the link {name} of the store {} is left out: {why}", store.name())
+}
+
 /// Returns true if a link carries the lines of logs and is not switched off.
 fn is_log_link(spec: &LinkConfig) -> bool {
     spec.kind().carries_logs() && !spec.off
+}
+
+/// Returns the links that carry the lines of the store of this name, also those that are switched off.
+fn configured_log_links<'a>(
+    specs: &'a [LinkConfig],
+    store: &'a str,
+) -> impl Iterator<Item = &'a LinkConfig> {
+    specs.iter().filter(move |spec| spec.kind().carries_logs() && spec.store == store)
 }
 
 /// Returns the links that carry the lines of the store of this name.
@@ -333,7 +477,7 @@ fn log_links_of<'a>(
     specs: &'a [LinkConfig],
     store: &'a str,
 ) -> impl Iterator<Item = &'a LinkConfig> {
-    specs.iter().filter(move |spec| is_log_link(spec) && spec.store == store)
+    configured_log_links(specs, store).filter(|spec| !spec.off)
 }
 
 impl Drop for LinkSet {
@@ -377,34 +521,73 @@ fn find_engine_settings(
     (on, off)
 }
 
-/// Opens the links that carry whole messages of a store. Returns them, and as stopped those that are switched off or
-/// cannot be opened. The reasons of the latter are added to the warnings.
+/// Returns why a link of messages of a store does not carry, by the settings as they are now; `None` if they have it and
+/// do not switch it off.
+pub fn explain_stopped_link(
+    store: &dyn Store,
+    specs: &[LinkConfig],
+    by_their_own: &[String],
+    name: &str,
+) -> Option<&'static str> {
+    let (on, off) = find_engine_settings(store, specs, by_their_own);
+    let is_in = |links: &NamedSettings| links.iter().any(|(found, _)| found == name);
+    match (is_in(&on), is_in(&off)) {
+        (true, _) => None,
+        (false, true) => Some(SWITCHED_OFF),
+        (false, false) => Some(REMOVED),
+    }
+}
+
+/// Opens the links that carry whole messages of a store. Returns them, and as stopped those that are switched off,
+/// removed, or cannot be opened. The reasons of the latter are added to the warnings.
 fn open_each_link<L>(
     wanted: &LinkSetOptions<'_>,
     store: &dyn Store,
     warnings: &mut Vec<String>,
     open: impl Fn(&str, EngineSettings) -> Result<L, String>,
-) -> (Vec<L>, Vec<StoppedLink>) {
+) -> (Vec<L>, Vec<Arc<StoppedLink>>) {
     let (on, off) = find_engine_settings(store, wanted.specs, wanted.self_described);
-    let stop = |name: &str, settings: &EngineSettings, why: &str| {
+    let folder = |name: &str| link_state_folder(wanted, store, name);
+    let stop = |name: &str, settings: &EngineSettings, cause, why: &str| {
         let engine = open_engine(settings).map(|engine| engine.describe_engine());
         let engine = engine.unwrap_or_else(|_| settings.kind.clone());
-        StoppedLink::new(name, &link_state_folder(wanted, store, name), &engine, why)
+        Arc::new(StoppedLink::new(name, &folder(name), &engine, cause, why))
     };
-    let mut stopped: Vec<StoppedLink> =
-        off.iter().map(|(name, settings)| stop(name, settings, SWITCHED_OFF)).collect();
+    let mut stopped: Vec<Arc<StoppedLink>> = off
+        .iter()
+        .map(|(name, settings)| stop(name, settings, StopCause::SwitchedOff, SWITCHED_OFF))
+        .collect();
+    for (name, engine) in list_saved_links(&folder("")) {
+        if !on.iter().chain(&off).any(|(configured, _)| *configured == name) {
+            let (folder, cause) = (folder(&name), StopCause::Removed);
+            stopped.push(Arc::new(StoppedLink::new(&name, &folder, &engine, cause, REMOVED)));
+        }
+    }
     let mut opened = Vec::new();
     for (name, settings) in on {
         match open(&name, settings.clone()) {
             Ok(link) => opened.push(link),
             Err(why) => {
-                let of = store.name();
-                warnings.push(format!("the link {name} of the store {of} is left out: {why}"));
-                stopped.push(stop(&name, &settings, &format!("it is left out: {why}")));
+                warnings.push(describe_left_out_message_link(store, &name, &why));
+                let cause = StopCause::LeftOut(settings.file.clone());
+                stopped.push(stop(&name, &settings, cause, &format!("it is left out: {why}")));
             }
         }
     }
     (opened, stopped)
+}
+
+/// Returns the names of the links that saved their health in a folder, with their engines.
+fn list_saved_links(folder: &Path) -> Vec<(String, String)> {
+    let names = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+    let saved = |name: String| {
+        let engine = board::read_saved_health(&folder.join(&name))?.engine;
+        Some((name, engine))
+    };
+    let mut found: Vec<_> = names.filter_map(saved).collect();
+    found.sort_unstable();
+    found
 }
 
 /// Returns the folder of a link.
@@ -486,8 +669,17 @@ impl LinkRouter for LogLinkRoutes {
 }
 
 impl MessageLinkRoutes {
-    fn find_link(&self, link: &str) -> Option<&Arc<MessageLink>> {
-        self.open.iter().find(|post| post.name() == link)
+    /// Returns the open links. No lock is held while they are asked, because links take other locks.
+    fn list_open(&self) -> Vec<Arc<MessageLink>> {
+        self.open.read().clone()
+    }
+
+    fn list_stopped(&self) -> Vec<Arc<StoppedLink>> {
+        self.stopped.read().clone()
+    }
+
+    fn find_link(&self, link: &str) -> Option<Arc<MessageLink>> {
+        self.open.read().iter().find(|post| post.name() == link).cloned()
     }
 }
 
@@ -496,11 +688,11 @@ impl LinkRouter for MessageLinkRoutes {
         let ranked = |post: &Arc<MessageLink>| {
             Some((post.engine().rank_address(address)?, post.name().to_owned()))
         };
-        choose_best_link(self.open.iter().filter_map(ranked).collect())
+        choose_best_link(self.list_open().iter().filter_map(ranked).collect())
     }
 
     fn link_names(&self) -> Vec<String> {
-        self.open.iter().map(|post| post.name().to_owned()).collect()
+        self.list_open().iter().map(|post| post.name().to_owned()).collect()
     }
 
     fn can_reach(&self, link: &str, address: &str) -> bool {
@@ -508,10 +700,9 @@ impl LinkRouter for MessageLinkRoutes {
     }
 
     fn find_link_as(&self, mine: &str, address: &str) -> Option<String> {
-        find_link_from_address(
-            self.open.iter().map(|post| (post.name(), post.engine())),
-            (mine, address),
-        )
+        let open = self.list_open();
+        let all = open.iter().map(|post| (post.name(), post.engine()));
+        find_link_from_address(all, (mine, address))
     }
 
     fn own_address(&self, link: &str) -> Option<String> {
@@ -532,22 +723,29 @@ impl LinkRouter for MessageLinkRoutes {
 
     fn sync_accepted(&self) -> std::io::Result<()> {
         // Each link is synced, also behind one that fails.
-        self.open.iter().map(|post| post.sync_accepted()).fold(Ok(()), std::io::Result::and)
+        self.list_open().iter().map(|post| post.sync_accepted()).fold(Ok(()), std::io::Result::and)
     }
 
     fn delivery_fate(&self, message: &str, to: &str) -> Option<DeliveryFate> {
-        let stopped = || self.stopped.iter().find_map(|link| link.find_fate(message, to));
-        self.open.iter().find_map(|post| post.find_fate(message, to)).or_else(stopped)
+        let open = self.list_open().iter().find_map(|post| post.find_fate(message, to));
+        let stopped = || self.list_stopped().iter().find_map(|link| link.find_fate(message, to));
+        open.or_else(stopped)
     }
 
     fn is_underway(&self, message: &str, to: &str) -> bool {
-        let stopped = || self.stopped.iter().find_map(|link| link.find_fate(message, to));
-        let open = self.open.iter().find_map(|post| post.is_underway(message, to));
+        let open = self.list_open().iter().find_map(|post| post.is_underway(message, to));
+        let stopped = || self.list_stopped().iter().find_map(|link| link.find_fate(message, to));
         open.unwrap_or_else(|| stopped().is_some_and(|fate| fate != DeliveryFate::Taken))
     }
 
+    fn stopped_links(&self) -> Vec<(String, String)> {
+        list_stop_reasons(&self.list_stopped())
+    }
+
     fn engine_id(&self, message: &str, to: &str) -> Option<String> {
-        let stopped = || self.stopped.iter().find_map(|link| link.find_given_id(message, to));
-        self.open.iter().find_map(|post| post.find_given_id(message, to)).or_else(stopped)
+        let open = self.list_open().iter().find_map(|post| post.find_given_id(message, to));
+        let stopped =
+            || self.list_stopped().iter().find_map(|link| link.find_given_id(message, to));
+        open.or_else(stopped)
     }
 }

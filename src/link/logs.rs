@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::board::{HealthBoard, HealthReader};
+use super::board::{HealthBoard, HealthReader, LinkHealth, LinkState};
 use super::kind::LinkConfig;
 use super::lifecycle::Link;
 use super::links::{LinkSetOptions, TakenLogProof};
@@ -118,6 +118,24 @@ fn open_for_reading(
     Some((engine, state_folder(wanted, spec)))
 }
 
+/// A reader of the health of a stopped link, whose lines wait.
+#[derive(Debug)]
+struct StoppedHealthReader {
+    backlog: Box<dyn HealthReader>,
+    why: String,
+}
+
+impl HealthReader for StoppedHealthReader {
+    fn read_health(&self) -> LinkHealth {
+        let health = self.backlog.read_health();
+        // A process that read earlier settings may still carry.
+        if health.by_another {
+            return health;
+        }
+        LinkHealth { state: LinkState::Stopped { why: self.why.clone() }, ..health }
+    }
+}
+
 /// Returns the board of a stopped link, with the reason.
 pub(super) fn make_stopped_board(
     wanted: &LinkSetOptions<'_>,
@@ -125,7 +143,18 @@ pub(super) fn make_stopped_board(
     why: &str,
 ) -> HealthBoard {
     let place = spec.describe_place().unwrap_or_default();
-    HealthBoard::new_stopped(&spec.name, &state_folder(wanted, spec), &place, why)
+    let board = HealthBoard::new_stopped(&spec.name, &state_folder(wanted, spec), &place, why);
+    let store = wanted.stores.iter().find(|store| store.name() == spec.store);
+    match store.and_then(|store| open_for_reading(wanted, spec, store.as_ref()).zip(Some(store))) {
+        Some(((engine, folder), store)) => {
+            let backlog = engine.read_health(store.as_ref(), &folder);
+            let why = why.to_owned();
+            board
+                .with_store(store.name())
+                .with_reader(Box::new(StoppedHealthReader { backlog, why }))
+        }
+        None => board,
+    }
 }
 
 fn make_board(spec: &LinkConfig, folder: &Path) -> HealthBoard {

@@ -6,7 +6,7 @@
 //! Messages go in jobs of many. All of a job are recorded as tried, with one sync, before the carrier gets it. Their
 //! outcomes are taken over as they come: all that came meanwhile with one sync.
 
-mod delivery;
+pub(super) mod delivery;
 mod fetch;
 mod jobs;
 mod schedule;
@@ -121,11 +121,8 @@ impl MessageLink {
         file: ArrivalFiler,
         program: CarrierProgram,
     ) -> io::Result<Self> {
-        let mut journal = Journal::open(folder, now())?;
-        if matches!(CarrierJob::find_left(folder, &|_| false), Ok(None)) {
-            journal.release_tried(now());
-        }
-        let place = kind::note_insecure(engine.describe_engine(), settings.insecure);
+        let journal = open_journal(folder)?;
+        let place = describe_place(engine.as_ref(), &settings);
         let board = Arc::new(HealthBoard::new(name, folder, &place));
         let link = Self {
             name: name.to_owned(),
@@ -288,20 +285,11 @@ impl MessageLink {
         self.settle_waiting(&delivery::give_up())
     }
 
-    /// Records a change of every waiting message that no carrier has. If the change is to give up, those that a carrier
-    /// has are given up after their try. Then ends the backoff and wakes the thread, so that the store moves the
+    /// Records a [change](Journal::change_waiting) of every waiting message. Then ends the backoff and wakes the thread, so that the store moves the
     /// finished messages.
     fn settle_waiting(&self, change: &EntryChange) -> io::Result<usize> {
         self.record_accepted(&mut self.lost_acceptance.lock())?;
-        let (waiting, over) = {
-            let mut journal = self.journal.lock();
-            let open = journal.open_entries().filter(|(_, e)| e.stage != DeliveryStage::Trying);
-            let changes: Vec<_> = open.map(|(no, _)| (no, change.clone())).collect();
-            if matches!(change, EntryChange::GivenUp { .. }) {
-                journal.give_up_tried();
-            }
-            (changes.len(), journal.record_changes(changes, now())?)
-        };
+        let (waiting, over) = self.journal.lock().change_waiting(change, now())?;
         journal::remove_wire_files(&over);
         self.update_board();
         self.is_urgent.store(true, Ordering::Relaxed);
@@ -562,6 +550,20 @@ pub(super) fn describe_fate(
         DeliveryStage::Unsynced | DeliveryStage::Trying => waits(None),
         DeliveryStage::Waits { why, .. } => waits(why.as_deref()),
     }
+}
+
+/// Describes the engine of a link, for people.
+pub(super) fn describe_place(engine: &dyn LinkEngine, settings: &EngineSettings) -> String {
+    kind::note_insecure(engine.describe_engine(), settings.insecure)
+}
+
+/// Opens the journal of a link for which nothing carries. Tries whose job is gone are over.
+pub(super) fn open_journal(folder: &Path) -> io::Result<Journal> {
+    let mut journal = Journal::open(folder, now())?;
+    if matches!(CarrierJob::find_left(folder, &|_| false), Ok(None)) {
+        journal.release_tried(now());
+    }
+    Ok(journal)
 }
 
 fn now() -> i64 {

@@ -64,7 +64,7 @@ pub use self::kind::{
 pub use self::lifecycle::RescanCallback;
 pub use self::links::{
     CarryCheck, HealthBoards, LinkSet, LinkSetOptions, SWITCHED_OFF, TakenLogProof, TakenLogs,
-    engine_settings,
+    engine_settings, explain_stopped_link,
 };
 pub use self::logs::{
     check_log_link, check_shared_marks, describe_missing_store, prepare_server, shared_links_folder,

@@ -1,15 +1,16 @@
 //! The links of a store that are not open here, because this process only reads or because they are stopped: their
-//! journals give the fates. Nothing is written.
+//! journals give the fates. Nothing is written, unless a person gives up what waits for a stopped link.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::board::{self, HealthBoard, LinkHealth};
+use super::board::{self, HealthBoard, HealthReader, LinkHealth, LinkState, NOT_CARRIED};
 use super::engine::LinkEngine;
 use super::journal::{self, Journal};
 use super::links::CarryCheck;
-use super::message_link;
+use super::message_link::{self, delivery};
+use super::request::LinkRequest;
 use crate::model::Timestamp;
 use crate::model::locks::Mutex;
 use crate::store::fs::Stamp;
@@ -52,20 +53,42 @@ pub(super) struct ReadOnlyLink {
     journal: JournalReader,
 }
 
-/// A link of a store that is switched off or cannot be opened. It reaches no address, and reports the fate of the
-/// messages in its journal.
+/// A link of a store that is switched off, removed, or cannot be opened. It reaches no address, reports the fate of the
+/// messages in its journal, and gives them up if a person asks for it.
 #[derive(Debug)]
 pub(super) struct StoppedLink {
     board: Arc<HealthBoard>,
     journal: JournalReader,
+    cause: StopCause,
+}
+
+/// The cause for which a link of a store is stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum StopCause {
+    /// The configuration switches it off.
+    SwitchedOff,
+    /// The settings do not have it any more.
+    Removed,
+    /// It cannot be opened now. The file describes it.
+    LeftOut(PathBuf),
 }
 
 /// The read-only links of a store.
 #[derive(Debug)]
 pub(super) struct ReadOnlyRoutes {
     pub open: Vec<ReadOnlyLink>,
-    pub stopped: Vec<StoppedLink>,
+    pub stopped: Vec<Arc<StoppedLink>>,
     pub carry_check: CarryCheck,
+}
+
+/// Returns the names of stopped links that are in the settings, each with the reason.
+pub(super) fn list_stop_reasons(all: &[Arc<StoppedLink>]) -> Vec<(String, String)> {
+    let configured = all.iter().filter(|link| *link.cause() != StopCause::Removed);
+    let reason = |link: &Arc<StoppedLink>| match link.board.health().state {
+        LinkState::Stopped { why } => Some((link.board.name().to_owned(), why)),
+        LinkState::Starting | LinkState::Connected { .. } | LinkState::Waiting { .. } => None,
+    };
+    configured.filter_map(reason).collect()
 }
 
 impl ReadOnlyLink {
@@ -77,9 +100,44 @@ impl ReadOnlyLink {
 
 impl StoppedLink {
     /// Makes a stopped link. `why` is the reason that its board shows.
-    pub fn new(name: &str, folder: &Path, engine: &str, why: &str) -> Self {
+    pub fn new(name: &str, folder: &Path, engine: &str, cause: StopCause, why: &str) -> Self {
         let board = Arc::new(HealthBoard::new_stopped(name, folder, engine, why));
-        Self { board, journal: JournalReader::new(folder) }
+        Self { board, journal: JournalReader::new(folder), cause }
+    }
+
+    /// Returns the cause for which it is stopped.
+    pub fn cause(&self) -> &StopCause {
+        &self.cause
+    }
+
+    /// Returns the folder of the link.
+    pub fn folder(&self) -> &Path {
+        &self.journal.folder
+    }
+
+    /// Returns true if people should know of it: a removed link without waiting mail is over.
+    pub fn is_shown(&self) -> bool {
+        self.cause != StopCause::Removed || self.board.health().waiting > 0
+    }
+
+    /// Runs the request of a command, if there is one. Returns true if the fates of messages changed.
+    ///
+    /// # Errors
+    /// Returns the system's error.
+    pub fn run_request(&self) -> io::Result<bool> {
+        let Some(request) = LinkRequest::read(self.folder()) else { return Ok(false) };
+        let gives_up = request == LinkRequest::Drop;
+        if gives_up {
+            let mut journal = message_link::open_journal(self.folder())?;
+            let now = Timestamp::now().millis();
+            let (_, over) = journal.change_waiting(&delivery::give_up(), now)?;
+            journal::remove_wire_files(&over);
+            let counts = (journal.open_count() as u64, journal.refused_count() as u64);
+            self.board.update_counts(|health| (health.waiting, health.refused) = counts);
+            self.board.save_now();
+        }
+        LinkRequest::remove(self.folder())?;
+        Ok(gives_up)
     }
 
     /// Returns the board of the link.
@@ -100,6 +158,35 @@ impl StoppedLink {
     pub fn find_given_id(&self, message: &str, to: &str) -> Option<String> {
         self.journal.find_given_id(message, to)
     }
+}
+
+/// A reader of the health that the process saved that carries for a link.
+#[derive(Debug)]
+struct SavedHealthReader {
+    folder: PathBuf,
+    carry_check: CarryCheck,
+}
+
+impl HealthReader for SavedHealthReader {
+    fn read_health(&self) -> LinkHealth {
+        let saved = board::read_saved_health(&self.folder).unwrap_or_default();
+        if (self.carry_check.0)() {
+            return LinkHealth { by_another: true, ..saved };
+        }
+        LinkHealth { state: LinkState::Stopped { why: NOT_CARRIED.to_owned() }, ..saved }
+    }
+}
+
+/// Returns the board of a link of messages for a process that does not carry for it.
+pub(super) fn make_read_only_board(
+    name: &str,
+    folder: &Path,
+    place: &str,
+    carry_check: &CarryCheck,
+) -> HealthBoard {
+    let (folder, carry_check) = (folder.to_owned(), carry_check.clone());
+    let board = HealthBoard::new(name, &folder, place);
+    board.with_reader(Box::new(SavedHealthReader { folder, carry_check }))
 }
 
 impl ReadOnlyRoutes {
@@ -154,6 +241,10 @@ impl LinkRouter for ReadOnlyRoutes {
         };
         let stopped = || self.stopped.iter().find_map(|link| link.find_fate(message, to));
         self.open.iter().find_map(fate).or_else(stopped)
+    }
+
+    fn stopped_links(&self) -> Vec<(String, String)> {
+        list_stop_reasons(&self.stopped)
     }
 
     fn engine_id(&self, message: &str, to: &str) -> Option<String> {

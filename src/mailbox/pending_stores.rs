@@ -236,12 +236,49 @@ impl PendingStoreOpener {
         if self.read_only {
             return self.links.join_store_read_only(&wanted, number);
         }
+        self.change_warnings(|warnings| {
+            if let Err(error) = self.links.add_store(&wanted, number, warnings) {
+                tracing::error!(%error, store = store.name(), "the links of this store cannot start");
+            }
+        });
+    }
+
+    /// Opens the links that could not be opened and can be now.
+    fn reopen_links(&self) {
+        let linked = self.config.linked_stores();
+        let wanted = gather_link_inputs(&self.config, &linked, self.index.stores(), &self.paths);
+        let Some(wanted) = wanted.filter(|_| !self.read_only) else { return };
+        self.change_warnings(|warnings| {
+            if let Err(error) = self.links.reopen_left_out(&wanted, warnings) {
+                tracing::error!(%error, "a link that can be opened now cannot start");
+            }
+        });
+    }
+
+    /// Changes the lines of `status.txt`.
+    fn change_warnings(&self, change: impl FnOnce(&mut Vec<String>)) {
         // The lock is not held here, because links take other locks.
         let mut warnings = self.warnings.read().clone();
-        if let Err(error) = self.links.add_store(&wanted, number, &mut warnings) {
-            tracing::error!(%error, store = store.name(), "the links of this store cannot start");
-        }
+        change(&mut warnings);
         *self.warnings.write() = warnings;
+    }
+}
+
+/// Returns the watch target by which links are opened once the files are mended that describe them.
+pub(super) fn build_link_target(doorway: &Arc<PendingStoreOpener>) -> WatchTarget {
+    let [listed, asked, changed, tried] = [(); 4].map(|()| Arc::clone(doorway));
+    WatchTarget {
+        dirs: Box::new(move || {
+            let files = listed.links.left_out_files();
+            files.iter().filter_map(|file| file.parent()).map(Path::to_owned).collect()
+        }),
+        is_relevant: Box::new(move |folder, name| {
+            asked.links.left_out_files().contains(&folder.join(name))
+        }),
+        on_close_only: true,
+        on_change: Box::new(move |_| changed.reopen_links()),
+        is_failing: Box::new(move || !tried.links.left_out_files().is_empty()),
+        due_time: Box::new(|| None),
     }
 }
 

@@ -92,6 +92,11 @@ pub trait LinkRouter: Send + Sync + fmt::Debug {
         self.delivery_fate(message, to).is_some_and(|fate| fate != DeliveryFate::Taken)
     }
 
+    /// Returns the names of the links that are stopped although they are in the settings, each with the reason.
+    fn stopped_links(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
     /// Returns the id that the engine gave a message for a recipient, where engines give ids of their own and this one
     /// is known.
     fn engine_id(&self, _message: &str, _to: &str) -> Option<String> {

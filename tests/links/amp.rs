@@ -462,7 +462,16 @@ fn s1363_a_message_that_nothing_carries_says_why_it_waits() {
     assert!(told().contains("it is switched off in the configuration"), "{}", told());
     let link = alice.links().remove(0);
     assert_eq!((&link["state"], &link["waiting"]), (&json!("stopped"), &json!(1)), "{link}");
+    let status = alice.ok(&["status"]);
+    assert!(status.contains("stopped: it is switched off in the configuration"), "{status}");
+    let why = alice.refused(&["link", "retry", provider.name]);
+    assert!(why.contains("switched off") && !why.contains("not in the settings"), "{why}");
     fs::write(&file, config).unwrap();
+    let status = alice.ok(&["status"]);
+    assert!(
+        status.contains("stopped: neither a mount") && status.contains("; 1 waiting"),
+        "{status}"
+    );
     let _carrying = alice.carry();
     soon("it goes", || alice.waiting() == 0);
 }
@@ -505,7 +514,67 @@ fn s1182_a_link_that_was_removed_is_stopped_and_tells_what_waits() {
     assert_eq!((&link["state"], &link["waiting"]), (&json!("stopped"), &json!(1)), "{link}");
     assert!(link["why"].as_str().unwrap().contains("not in the settings any more"), "{link}");
     let why = alice.refused(&["link", "retry", provider.name]);
-    assert!(why.contains("switched off"), "{why}");
+    assert!(why.contains("not in the settings") && !why.contains("switched off"), "{why}");
+    // The message stays where it was, and a person can give it up.
+    let told = || alice.ok(&["sent", "--json"]);
+    assert!(told().contains("waiting") && told().contains("not in the settings"), "{}", told());
+    assert!(alice.ls("rejected").is_empty());
+    assert!(alice.ok(&["status"]).contains("stopped: it is not in the settings any more"));
+    alice.ok(&["link", "drop", provider.name]);
+    assert_eq!(alice.waiting(), 0);
+    assert!(told().contains("given up by msgfs link drop"), "{}", told());
+    assert!(!alice.ok(&["status"]).contains("not in the settings"), "nothing waits any more");
+}
+
+/// S408: also a running msgfs gives up what waits for a link that was removed.
+#[test]
+fn s408_mail_of_a_removed_link_is_given_up_by_a_running_msgfs() {
+    let (provider, alice, _bob) = pair(Manner::Paper);
+    let other = Provider::start("other.example", Manner::Paper);
+    alice.ok(&["send", &address("bob", &provider), "x"]);
+    alice.register(&other);
+    // One link runs, so that `carry --all` stays. The registration of the other one is gone.
+    let file = alice.agent().join(format!("registrations/{}.json", provider.name));
+    fs::remove_file(file).unwrap();
+    let _carrying = alice.carry();
+    soon("it carries", || alice.ok(&["status"]).contains("connected since"));
+    assert!(alice.ok(&["status"]).contains("stopped: it is not in the settings any more"));
+    alice.ok(&["link", "drop", provider.name]);
+    soon("it is given up", || alice.ok(&["sent", "--json"]).contains("given up"));
+    assert_eq!(alice.waiting(), 0);
+}
+
+/// S406: after the mode or the content of a registration is mended, its link carries without a restart.
+#[test]
+fn s406_a_mended_registration_is_used_by_a_running_msgfs() {
+    let (provider, alice, bob) = pair(Manner::Paper);
+    let file = alice.agent().join(format!("registrations/{}.json", provider.name));
+    let whole = fs::read(&file).unwrap();
+    let mode = |mode| fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+    alice.ok(&["send", &address("bob", &provider), "before"]);
+    mode(0o644);
+    let carrying = alice.carry();
+    soon("it is told", || {
+        let status = alice.ok(&["status"]);
+        status.contains("stopped: it is left out") && status.contains("chmod 600")
+    });
+    let why = alice.refused(&["send", &address("bob", &provider), "now"]);
+    assert!(why.contains("chmod 600") && !why.contains("amp register"), "{why}");
+    assert!(alice.ok(&["sent"]).contains("\twaiting\t"));
+    mode(0o600);
+    soon("it goes", || alice.waiting() == 0);
+    assert!(!alice.ok(&["status"]).contains("note: the link"), "{}", alice.ok(&["status"]));
+    alice.ok(&["send", &address("bob", &provider), "after"]);
+    let _other = bob.carry();
+    soon("both are there", || bob.ls("inbox").iter().filter(|n| !n.starts_with('.')).count() >= 2);
+    drop(carrying);
+    // A client that is killed leaves half of the file.
+    fs::write(&file, &whole[..60]).unwrap();
+    let _carrying = alice.carry();
+    soon("it is told", || alice.ok(&["status"]).contains("stopped: it is left out"));
+    assert!(alice.ls("rejected").is_empty());
+    fs::write(&file, &whole).unwrap();
+    soon("it carries", || alice.links().first().is_some_and(|link| link["state"] == "connected"));
 }
 
 /// S1300: a provider that names itself after another one gets no registration, and a registration with another server

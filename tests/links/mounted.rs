@@ -203,6 +203,25 @@ fn s1365_without_a_mount_a_message_waits_for_its_link() {
     assert_eq!(warnings.len(), 1, "{listed}");
     let warning = alice(&["cat", &format!("sent/{day}/{}", warnings[0])]).stdout;
     assert!(warning.contains(why), "{warning}");
+    // S1363: the same while the link is switched off, beside a mount and without one.
+    let file = one.path("config/msgfs/config.toml");
+    let on = fs::read_to_string(&file).unwrap();
+    fs::write(&file, format!("{on}off = true\n")).unwrap();
+    let waits = || {
+        assert_eq!((states("delivered"), states("waiting")), (1, 1));
+        let told = alice(&["sent", "--json"]).stdout;
+        assert!(told.contains("which is stopped: it is switched off"), "{told}");
+        let warning = alice(&["cat", &format!("sent/{day}/{}", warnings[0])]).stdout;
+        assert!(warning.contains("which is stopped: it is switched off"), "{warning}");
+        let status = alice(&["status"]).stdout;
+        assert!(status.contains("stopped: it is switched off"), "{status}");
+        assert!(status.contains("; 1 waiting"), "{status}");
+    };
+    waits();
+    let m = one.mount("alice");
+    waits();
+    m.umount();
+    fs::write(&file, on).unwrap();
     // The link of another name carries the lines of all.
     let w = one.mount("bob");
     soon("the server has taken both", || states("delivered") == 2);
@@ -411,6 +430,8 @@ fn s644_a_link_to_an_unknown_store() {
     // S1362
     assert!(status.contains("links:") && status.contains(why), "{status}");
     m.umount();
+    let status = bed.msgfs_out(&["--me", "alice", "status"]).stdout;
+    assert!(status.contains(why), "{status}");
     let out = bed.msgfs_out(&["--me", "alice", "doctor"]);
     assert!(out.stdout.contains(missing) && !out.said().contains("refused"), "{out:?}");
 }
@@ -427,6 +448,8 @@ fn s1362_a_link_that_is_switched_off_is_told() {
     let out = bed.msgfs_out(&["--me", "alice", "link"]);
     assert!(out.ok() && out.stdout.contains(why), "{out:?}");
     assert!(!out.stderr.contains("nothing carries"), "{out:?}");
+    let status = bed.msgfs_out(&["--me", "alice", "status"]).stdout;
+    assert!(status.contains(why), "{status}");
     let out = bed.msgfs_out(&["--me", "alice", "carry", "--all"]);
     assert!(out.code() == Some(1) && out.stderr.contains("there is no link; see"), "{out:?}");
 }

@@ -168,7 +168,7 @@ fn describe_lost_bytes(entry: &JournalEntry, wire: &Path) -> Option<EntryChange>
 }
 
 /// Returns the change of an entry that a person gave up.
-pub(super) fn give_up() -> EntryChange {
+pub(in crate::link) fn give_up() -> EntryChange {
     EntryChange::GivenUp { why: GIVEN_UP.to_owned(), is_unanswered: false }
 }
 

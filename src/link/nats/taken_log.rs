@@ -7,13 +7,10 @@ use std::path::{Path, PathBuf};
 
 use super::log::{NatsLogFolder, NatsLogReader};
 use super::state::{self, SubjectPosition};
-use crate::link::board::{HealthReader, LogBacklog, read_saved_health};
+use crate::link::board::{HealthReader, LogBacklog, NOT_CARRIED, read_saved_health};
 use crate::link::{LinkHealth, LinkState, TakenLogProof};
 use crate::model::locks::Mutex;
 use crate::store::fs::Stamp;
-
-/// The reason why lines wait while no process carries.
-const NOT_CARRIED: &str = "neither a mount nor `msgfs carry --all` is running";
 
 /// The log of one writer in a folder whose lines a link carries.
 #[derive(Debug)]

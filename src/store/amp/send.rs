@@ -22,6 +22,7 @@ use super::format::message_file_stem;
 use super::id::new_id;
 use super::limits::FILE_BYTES;
 use super::multicast::AmpMulticast;
+use super::registration;
 use super::remote::AmpLinkChoice;
 use super::roster::{AmpRecipient, Roster};
 use super::write::{self, AmpNewAttachment, AmpNewMessage};
@@ -146,10 +147,24 @@ impl AmpStore {
             .choose_link(&to, choice)
             .map_err(|why| StoreError::Unreachable(format!("{to}: {why}")))?;
         // The registration may have gone since the links were opened.
-        match road.filter(|(_, from)| roster.me.has_address(from)) {
-            Some((link, from)) => Ok((to, AmpDestination::Elsewhere { link, from })),
-            None => Err(StoreError::Unreachable(why)),
-        }
+        let road = road.filter(|(_, from)| roster.me.has_address(from));
+        let Some((link, from)) = road else {
+            let why = self.explain_stopped_link(roster, &to).unwrap_or(why);
+            return Err(StoreError::Unreachable(why));
+        };
+        Ok((to, AmpDestination::Elsewhere { link, from }))
+    }
+
+    /// Returns why nothing reaches an address although I am or was registered with its provider.
+    fn explain_stopped_link(&self, roster: &Roster, to: &str) -> Option<String> {
+        let reaches = |mine: &String| registration::score_reach(mine, to).is_some();
+        let is_registered = roster.registered.iter().any(reaches);
+        let stopped = self.format.router.get().filter(|_| is_registered)?.stopped_links();
+        let stopped: Vec<String> = stopped
+            .into_iter()
+            .map(|(name, why)| format!("the link {name} is stopped: {why}"))
+            .collect();
+        (!stopped.is_empty()).then(|| format!("no link reaches {to} now: {}", stopped.join("; ")))
     }
 }
 
