@@ -376,7 +376,8 @@ pub trait MessageReporter: std::fmt::Debug {
     /// Notes that something could not be reported now: earlier reports stay valid.
     fn keep_reported(&mut self);
 
-    /// Notes that the texts of these messages are lost, see [`ScanSink::note_lost_texts`]. The caller holds no lock.
+    /// Notes that the texts of these messages are lost
+    /// ([`ScanSink::note_lost_texts`](crate::store::ScanSink::note_lost_texts)). The caller holds no lock.
     fn note_lost_texts(&mut self, files: &[u32]);
 }
 
