@@ -33,9 +33,9 @@ use crate::store::{Kind, atomic_file, fs};
 
 /// Magic bytes. They change with every change of the layout, of a table or of rendering.
 #[cfg(target_endian = "little")]
-const MAGIC: &[u8; 16] = b"msgfs-index-0023";
+const MAGIC: &[u8; 16] = b"msgfs-index-0024";
 #[cfg(target_endian = "big")]
-const MAGIC: &[u8; 16] = b"msgfs-xedni-0023";
+const MAGIC: &[u8; 16] = b"msgfs-xedni-0024";
 /// Length of magic, checksum of the rest of the head, and the lengths of its two parts.
 const START: usize = 40;
 /// Alignment of tables.

@@ -1,6 +1,7 @@
 //! The facts that are kept of a log: those of the session in its lines, and the message that is not complete yet.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -65,6 +66,9 @@ pub struct SessionProgress {
     pub about: SessionDescription,
     /// The message that is not complete yet.
     pub pending: Option<PendingPieces>,
+    /// The times of messages whose last line states none that can be read, by their offsets: each has that of the message
+    /// before it.
+    pub taken_times: BTreeMap<u64, Timestamp>,
     /// The time in the name of the last message.
     pub name_time: Option<i64>,
     /// The id of the last message that was copied before the first own one.

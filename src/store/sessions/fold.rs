@@ -162,11 +162,16 @@ impl<'a, D: SessionDialect> SessionFold<'_, 'a, D> {
             self.close_pending(found);
         }
         let read = &mut self.log.facts.read;
-        let time = line.time.or_else(|| self.log.tally.last_time.map(Timestamp::from_millis));
-        let time = time.unwrap_or_default();
+        let before = self.log.tally.last_time.map(Timestamp::from_millis).unwrap_or_default();
+        let time = line.time.unwrap_or(before);
         let pending = read.pending.take();
         let has_parts = line.has_parts || pending.is_some();
         let start = pending.map_or(self.at.offset, |pending| pending.start);
+        if line.time.is_none() {
+            read.taken_times.insert(start, time);
+        } else {
+            read.taken_times.remove(&start);
+        }
         let whole = PendingPieces {
             start,
             end,

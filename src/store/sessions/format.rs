@@ -313,11 +313,8 @@ pub(super) fn build_message<D: SessionDialect>(
     let LogSource::Log(n) = LogSource::from_number(at.source) else {
         return Err(StoreError::Moved);
     };
-    let (key, log) = {
-        let table = store.table.read();
-        let log = table.get(n).ok_or(StoreError::Moved)?;
-        (SessionFormat::<D>::log_key(log), log.clone())
-    };
+    let key = store.table.read().get(n).map(SessionFormat::<D>::log_key);
+    let key = key.ok_or(StoreError::Moved)?;
     let mut builder = MessageBuilder::default();
     let mut last = None;
     let mut seen = HashSet::new();
@@ -339,14 +336,17 @@ pub(super) fn build_message<D: SessionDialect>(
         last = Some((id, line.step, line.time, line.is_sidechain, end));
     }
     let (mut id, step, time, is_sidechain, end) = last.ok_or(StoreError::Moved)?;
-    let time = time.or_else(|| log.last_time()).unwrap_or_default();
+    let table = store.table.read();
+    let log = table.get(n).ok_or(StoreError::Moved)?;
+    let read = &log.facts.read;
+    let time = time.or_else(|| read.taken_times.get(&at.offset).copied());
+    let time = time.ok_or(StoreError::Moved)?;
     if !D::PIECES_HAVE_IDS && step == LineStep::Piece {
         let span = PendingPieces { start: at.offset, end, time, ..PendingPieces::default() };
         id = D::derive_id(&key, &span);
     }
-    let read = &log.facts.read;
     let answered = read.last_copied.clone().filter(|_| read.first_own.as_ref() == Some(&id));
-    let agent = agent_of_log::<D>(&log, is_sidechain);
+    let agent = agent_of_log::<D>(log, is_sidechain);
     Ok((builder.finish(id, role_of_step(step), agent, time), answered))
 }
 

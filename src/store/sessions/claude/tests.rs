@@ -244,6 +244,36 @@ fn a_repeated_line_is_one_message() {
     assert_eq!(book.reasons(), ["another line with the id \"a\" stands before it"]);
 }
 
+/// S1001: the time that a message takes from the one before it stays.
+#[test]
+fn a_message_with_an_unreadable_time_keeps_its_time() {
+    let sessions = Sessions::new();
+    let timeless = |uuid: &str| {
+        let line = Transcript::new(A).user(uuid, "hm").text;
+        line.replace("2026-11-25T10:00:01.000Z", "yesterday")
+    };
+    let lines = Transcript::new(A).user("a", "hi").raw(&timeless("b")).user("c", "go on");
+    sessions.write(A, &(timeless("z") + &lines.text));
+    let store = sessions.open();
+    let mut book = Book::scanned(&*store);
+    let times = |book: &Book| {
+        let times = |id: &str| {
+            let found = book.one(id);
+            let record = store.read_record(&found.at).unwrap();
+            assert_eq!(record.message.time, found.time, "{id}");
+            found.time.rfc3339()
+        };
+        ["z", "a", "b"].map(times)
+    };
+    let known = times(&book);
+    assert_eq!(known[0], "1970-01-01T00:00:00.000Z");
+    assert_eq!(known[1..], ["2026-11-25T10:00:01.000Z"; 2]);
+    sessions.append(A, lines.clone().user("d", "more").text.strip_prefix(&lines.text).unwrap());
+    book.scan(&*store, true);
+    assert_eq!(book.messages.len(), 5);
+    assert_eq!(times(&book), known);
+}
+
 #[test]
 fn calls_without_a_text_are_a_message_when_the_turn_ends() {
     let sessions = Sessions::new();
