@@ -113,8 +113,8 @@ impl<'a, D: SessionDialect> SessionFold<'_, 'a, D> {
         if line.id.is_empty() || line.id.contains('\0') {
             return Err("the id is missing, empty or holds U+0000".to_owned());
         }
-        if line.is_declared_copy {
-            self.shared.note_fork(self.n);
+        if let Some(origin) = &line.copied_from {
+            self.shared.note_origin(self.n, origin);
         }
         let claimed = self.shared.claim_line(&OwnedLine {
             id: hash_line_id(&line.id),

@@ -210,6 +210,8 @@ impl<D: SessionDialect> LineFormat for SessionFormat<D> {
         let table = &mut *table;
         let logs = &table.logs;
         table.shared.retitled.extend(table.shared.reread.iter());
+        let is_gone = |log: u32| logs.get(log as usize).is_none_or(|log| log.stamp.is_none());
+        table.shared.forget_origins(is_gone);
         table.shared.forget_lost_lines(|log| logs.get(log as usize).map_or(0, |log| log.epoch));
         title_threads::<D>(&mut table.logs, &mut table.shared);
         scan.reread_queue.extend(std::mem::take(&mut table.shared.rereads));

@@ -89,8 +89,8 @@ pub struct SessionLine<'a> {
     pub time: Option<Timestamp>,
     /// A hash of its content; 0 if a piece is not compared with others.
     pub content: u32,
-    /// True if it names another session as the one from which it was copied.
-    pub is_declared_copy: bool,
+    /// The session that it names as the one from which it was copied.
+    pub copied_from: Option<Cow<'a, str>>,
     /// True if it holds more than text.
     pub has_parts: bool,
     /// The sub-agent of which it is, where the log is that of the session itself.

@@ -1,8 +1,9 @@
 //! The owner of each line: a fork copies the lines of another session, and each counts once.
 //!
-//! The session that a line was copied from owns it. A fork may say in its copies that it is one. Else the session whose
-//! first line without an id is older owns the line, because such lines are not copied; else the one with the smaller
-//! name. So the owner does not depend on the order in which logs are read.
+//! The session that a line was copied from owns it. A fork may name its origin in its copies: then it comes after it, and
+//! a fork of the fork after both. Else the session whose first line without an id is older owns the line, because such
+//! lines are not copied; else the one with the smaller name. So the owner does not depend on the order in which logs are
+//! read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -68,18 +69,23 @@ pub enum LineClaim {
 /// The rank of a log among those that hold the same line: the lower one owns it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct LogRank {
-    /// True if it names another session as its origin.
-    is_fork: bool,
+    /// The number of forks between it and a log that names no origin.
+    generation: u32,
     /// The time of its first line without an id; the last possible one if none is known.
     begun: i64,
     name: String,
 }
+
+/// The highest generation: logs that name each other as origins have it.
+const MAX_GENERATION: u32 = 1000;
 
 /// The facts of all logs of a store together.
 #[derive(Debug, Default)]
 pub struct SessionShared {
     lines: HashTable<LineOwner>,
     ranks: BTreeMap<u32, LogRank>,
+    /// The sessions that logs name as their origins.
+    origins: BTreeMap<u32, BTreeSet<String>>,
     /// Pairs of a log with copies and the log that owns them.
     copies: BTreeSet<(u32, u32)>,
     /// Logs that must be read again, because lines in others turned out to be theirs, or not to be.
@@ -124,6 +130,7 @@ pub fn last_message(lines: &[ForkedLine]) -> Option<&String> {
 #[derive(Serialize, Deserialize)]
 struct SavedRanks {
     ranks: Vec<(u32, LogRank)>,
+    origins: Vec<(u32, BTreeSet<String>)>,
     copies: Vec<(u32, u32)>,
 }
 
@@ -137,7 +144,7 @@ impl SessionShared {
     /// becomes known, the log may own lines that were taken for copies.
     pub fn note_log(&mut self, log: u32, name: &str, begun: Option<i64>) {
         let begun = begun.unwrap_or(i64::MAX);
-        let new = || LogRank { is_fork: false, begun: i64::MAX, name: name.to_owned() };
+        let new = || LogRank { generation: 0, begun: i64::MAX, name: name.to_owned() };
         let rank = self.ranks.entry(log).or_insert_with(new);
         if begun < rank.begun {
             rank.begun = begun;
@@ -145,10 +152,45 @@ impl SessionShared {
         }
     }
 
-    /// Notes that a log names another session as its origin. Lines that it owns may be those of others.
-    pub fn note_fork(&mut self, log: u32) {
-        let Some(rank) = self.ranks.get_mut(&log).filter(|rank| !rank.is_fork) else { return };
-        rank.is_fork = true;
+    /// Notes that a log names a session as its origin. Lines that it owns may be those of others.
+    pub fn note_origin(&mut self, log: u32, origin: &str) {
+        let origins = self.origins.entry(log).or_default();
+        if !origins.contains(origin) {
+            origins.insert(origin.to_owned());
+            self.count_generations();
+        }
+    }
+
+    /// Forgets the origins that logs named which are gone.
+    pub fn forget_origins(&mut self, is_gone: impl Fn(u32) -> bool) {
+        let before = self.origins.len();
+        self.origins.retain(|log, _| !is_gone(*log));
+        if self.origins.len() < before {
+            self.count_generations();
+        }
+    }
+
+    /// Counts the generation of each log anew: one more than the highest of the origins that it names.
+    fn count_generations(&mut self) {
+        let mut named: BTreeMap<&str, u32> = BTreeMap::new();
+        let mut found: BTreeMap<u32, u32> = BTreeMap::new();
+        loop {
+            let before = found.clone();
+            for (log, origins) in &self.origins {
+                let Some(rank) = self.ranks.get(log) else { continue };
+                let above = origins.iter().filter_map(|origin| named.get(origin.as_str())).max();
+                let generation = (above.map_or(0, |above| *above) + 1).min(MAX_GENERATION);
+                found.insert(*log, generation);
+                let known = named.entry(&rank.name).or_default();
+                *known = generation.max(*known);
+            }
+            if found == before {
+                break;
+            }
+        }
+        for (log, rank) in &mut self.ranks {
+            rank.generation = found.get(log).copied().unwrap_or_default();
+        }
         self.queue_winners();
     }
 
@@ -224,7 +266,9 @@ impl SessionShared {
     /// Returns the facts as bytes, for [`SessionShared::restore`].
     pub fn save(&self) -> Vec<u8> {
         let ranks = self.ranks.iter().map(|(log, rank)| (*log, rank.clone())).collect();
-        let saved = SavedRanks { ranks, copies: self.copies.iter().copied().collect() };
+        let origins = self.origins.iter().map(|(log, named)| (*log, named.clone())).collect();
+        let copies = self.copies.iter().copied().collect();
+        let saved = SavedRanks { ranks, origins, copies };
         let Ok(text) = serde_json::to_vec(&saved) else { return Vec::new() };
         let mut out = (text.len() as u64).to_le_bytes().to_vec();
         out.extend_from_slice(&text);
@@ -239,7 +283,7 @@ impl SessionShared {
         let (len, rest) = bytes.split_first_chunk::<8>()?;
         let (text, rest) =
             rest.split_at_checked(usize::try_from(u64::from_le_bytes(*len)).ok()?)?;
-        let SavedRanks { ranks, copies } = serde_json::from_slice(text).ok()?;
+        let SavedRanks { ranks, origins, copies } = serde_json::from_slice(text).ok()?;
         let (owners, odd) = rest.as_chunks::<{ size_of::<LineOwner>() }>();
         if !odd.is_empty() {
             return None;
@@ -249,8 +293,9 @@ impl SessionShared {
             let owner: LineOwner = bytemuck::pod_read_unaligned(bytes);
             lines.insert_unique(owner.id, owner, |known| known.id);
         }
-        let (ranks, copies) = (ranks.into_iter().collect(), copies.into_iter().collect());
-        Some(Self { lines, ranks, copies, ..Self::default() })
+        let (ranks, origins) = (ranks.into_iter().collect(), origins.into_iter().collect());
+        let copies = copies.into_iter().collect();
+        Some(Self { lines, ranks, origins, copies, ..Self::default() })
     }
 }
 
@@ -284,7 +329,7 @@ mod tests {
         shared.note_log(1, "b", Some(2));
         assert_eq!(claim(&mut shared, 0, 1, "x"), LineClaim::Own);
         assert_eq!(claim(&mut shared, 1, 1, "x"), LineClaim::CopyOf(0));
-        shared.note_fork(0);
+        shared.note_origin(0, "b");
         assert_eq!(std::mem::take(&mut shared.rereads), BTreeSet::from([1]));
         assert_eq!(claim(&mut shared, 1, 2, "x"), LineClaim::Own);
         assert_eq!(std::mem::take(&mut shared.rereads), BTreeSet::from([0]));
@@ -294,6 +339,33 @@ mod tests {
         shared.forget_lost_lines(|_| 3);
         assert_eq!(shared.rereads, BTreeSet::from([0]));
         assert_eq!(claim(&mut shared, 0, 3, "x"), LineClaim::Own);
+    }
+
+    #[test]
+    fn a_fork_of_a_fork_comes_after_both() {
+        let generations = |named: &[(u32, &str)]| {
+            let mut shared = SessionShared::default();
+            for (log, name) in [(0, "c"), (1, "b"), (2, "a"), (3, "x")] {
+                shared.note_log(log, name, None);
+            }
+            for (log, origin) in named {
+                shared.note_origin(*log, origin);
+            }
+            let again = SessionShared::restore(&shared.save()).unwrap();
+            assert_eq!((&again.ranks, &again.origins), (&shared.ranks, &shared.origins));
+            let of = |shared: &SessionShared| {
+                [0, 1, 2, 3].map(|log| shared.ranks.get(&log).unwrap().generation)
+            };
+            let all = of(&shared);
+            shared.forget_origins(|log| log == 1);
+            (all, of(&shared))
+        };
+        let expected = ([2, 1, 0, 0], [1, 0, 0, 0]);
+        assert_eq!(generations(&[(0, "b"), (1, "a")]), expected);
+        assert_eq!(generations(&[(1, "a"), (0, "b"), (0, "gone")]), expected);
+        // Two logs that name each other come after all others.
+        let (most, last) = (MAX_GENERATION, [1, 0, 1, 0]);
+        assert_eq!(generations(&[(0, "b"), (1, "c"), (2, "x")]), ([most, most, 1, 0], last));
     }
 
     #[test]

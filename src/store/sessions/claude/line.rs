@@ -238,8 +238,8 @@ fn judge_conversation<'a>(record: &ClaudeRecord<'a>, kind: &str, line: &mut Sess
         .and_then(|text| pick_members(text, ["sessionId"]))
         .and_then(|[id]| as_text(id.as_ref()));
     let origin = forked.or_else(|| as_text(record.requested.as_ref()));
-    line.notes.origin = origin.filter(|origin| *origin != session && !origin.is_empty());
-    line.is_declared_copy = line.notes.origin.is_some();
+    line.copied_from = origin.filter(|origin| *origin != session && !origin.is_empty());
+    line.notes.origin.clone_from(&line.copied_from);
     line.step = if kind == "assistant" {
         let is_own_text = as_text(model.as_ref()).is_some_and(|model| model == SYNTHETIC);
         match (is_own_text, record.is_api_error, blocks.has_text) {

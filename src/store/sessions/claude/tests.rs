@@ -48,6 +48,7 @@ impl std::ops::Deref for Sessions {
 
 const A: &str = "aaaaaaaa-0000-4000-8000-000000000001";
 const B: &str = "bbbbbbbb-0000-4000-8000-000000000002";
+const C: &str = "cccccccc-0000-4000-8000-000000000003";
 const PROJECT: &str = "-home-anna-p";
 
 /// A log that is made of records, a second each.
@@ -231,6 +232,44 @@ fn the_older_session_owns_what_two_have() {
     let copy = conversation(A).forked(B).text.replace("\"cwd\"", &named);
     sessions.write(B, &(begun("2026-11-25T10:00:00.000Z") + &copy));
     assert!(ids(&sessions.book()).iter().all(|(_, _, thread)| thread == A));
+}
+
+#[test]
+fn a_fork_of_a_fork_has_its_own_messages_only() {
+    // The fork of the fork has the smallest name.
+    let (origin, fork, last) = (C, B, A);
+    let fork_of = |of: &Transcript, whole: Transcript| {
+        let named = format!(r#""forkedFrom":{{"sessionId":"{}"}},"cwd""#, of.session);
+        let copies = of.forked(whole.session).text;
+        let own = whole.text.strip_prefix(&copies).unwrap();
+        (whole.session, copies.replace("\"cwd\"", &named) + own)
+    };
+    let whole_a = conversation(origin);
+    let whole_b = whole_a.forked(fork).user("g", "go on").text("h", "m3", "yes");
+    let a = (origin, whole_a.text.clone());
+    let b = fork_of(&whole_a, whole_b.clone());
+    let c = fork_of(&whole_b, whole_b.forked(last).user("i", "and on"));
+    let expected = three(&[
+        ("a", "user", origin),
+        ("c", "agent", origin),
+        ("f", "agent", origin),
+        ("g", "user", fork),
+        ("h", "agent", fork),
+        ("i", "user", last),
+    ]);
+    let order =
+        [[&a, &b, &c], [&a, &c, &b], [&b, &a, &c], [&b, &c, &a], [&c, &a, &b], [&c, &b, &a]];
+    for logs in order {
+        let sessions = Sessions::new();
+        let store = sessions.open();
+        let mut book = Book::scanned(&*store);
+        for (session, text) in logs {
+            sessions.write(session, text);
+            book.scan(&*store, true);
+        }
+        assert_eq!(ids(&book), expected);
+        assert_eq!(book.one("i").in_reply_to.as_deref(), Some("h"));
+    }
 }
 
 #[test]
