@@ -20,11 +20,13 @@ pub(super) struct HookSpec<'a> {
     pub(super) mid_turn: bool,
 }
 
-/// Returns the program in a shell command, if it is a hook of ours: `msgfs hook run …`, by any path.
-fn parse_own_program(command: &str) -> Option<String> {
-    let (program, _) = command.split_once(" hook run ")?;
-    let quoted = program.strip_prefix('\'').and_then(|p| p.strip_suffix('\''));
-    let program = quoted.map_or_else(|| program.to_owned(), |p| p.replace(r"'\''", "'"));
+/// The beginning of the command in each handler of a harness.
+const TEMPLATE: &str = "msgfs hook run EVENT";
+
+/// Returns the program in the first word of a shell command, if it is msgfs, by any path.
+fn parse_own_program(word: &str) -> Option<String> {
+    let quoted = word.strip_prefix('\'').and_then(|word| word.strip_suffix('\''));
+    let program = quoted.map_or_else(|| word.to_owned(), |word| word.replace(r"'\''", "'"));
     let is_own = program == "msgfs" || (program.starts_with('/') && program.ends_with("/msgfs"));
     is_own.then_some(program)
 }
@@ -38,7 +40,7 @@ impl HookSpec<'_> {
         wanted.filter(move |(event, ..)| tool || *event != HookEvent::Tool).map(
             move |(event, key, handler)| {
                 let command = format!("\"{program} hook run {}", event.name());
-                (*key, handler.replacen("\"msgfs hook run EVENT", &command, 1))
+                (*key, handler.replacen(&format!("\"{TEMPLATE}"), &command, 1))
             },
         )
     }
@@ -85,9 +87,19 @@ impl HookSpec<'_> {
         self.render_handlers(self.mid_turn).map(block).collect::<Vec<_>>().join("\n")
     }
 
-    /// Returns the program that a handler calls, if it is ours.
+    /// Returns the program that a handler calls, if its command is exactly one of ours, for any event.
     fn read_own_program(&self, handler: &Value) -> Option<String> {
-        parse_own_program(handler.get(self.entries.command)?.as_str()?)
+        let command = handler.get(self.entries.command)?.as_str()?;
+        let (program, call) = command.split_once(" hook run ")?;
+        let (event, end) = call.split_at_checked(call.find(' ')?)?;
+        HookEvent::from_name(event)?;
+        let is_ours = |(_, _, handler): &(HookEvent, &str, &str)| {
+            let known: Option<Value> = serde_json::from_str(handler).ok();
+            let known = known.as_ref().and_then(|known| known.get(self.entries.command)?.as_str());
+            known.and_then(|known| known.strip_prefix(TEMPLATE)) == Some(end)
+        };
+        self.entries.handlers.iter().find(|handler| is_ours(handler))?;
+        parse_own_program(program)
     }
 
     /// Returns true if one of our handlers is for tools.
@@ -321,7 +333,7 @@ mod tests {
     use crate::hook::harness::{Harness, HookLayout};
 
     const THEIRS: &str = r#"{"type":"command","command":"echo"}"#;
-    const OURS: &str = r#"{"type":"command","command":"msgfs hook run session-start --old"}"#;
+    const OURS: &str = r#"{"type":"command","command":"/old/msgfs hook run stop --for claude-code 2>/dev/null || true"}"#;
 
     fn claude_hooks() -> HookSpec<'static> {
         match &Harness::from_name("claude-code").unwrap().hooks {
@@ -353,6 +365,31 @@ mod tests {
         ] {
             let removed = claude_hooks().remove_hooks(&before).unwrap();
             assert_eq!(value(&removed), value(&after), "{before}");
+        }
+    }
+
+    #[test]
+    fn only_a_whole_command_of_ours_is_ours() {
+        let line = |text: &str| {
+            let command = Value::from(text).to_string();
+            file(&[group(&[&format!(r#"{{"type":"command","command":{command}}}"#)])])
+        };
+        let ours = "msgfs hook run stop --for claude-code";
+        for end in [
+            "; /home/anna/mine.sh",
+            " 2>/dev/null || true; /home/anna/mine.sh",
+            " | tee -a /home/anna/log",
+            " --me anna 2>/dev/null || true",
+            " --wait; test $? -eq 10 && exit 2; exit 0; x",
+        ] {
+            let text = line(&format!("{ours}{end}"));
+            assert_eq!(claude_hooks().remove_hooks(&text).unwrap(), text);
+        }
+        for program in ["msgfs", "/opt/bin/msgfs", "'/my tools/msgfs'"] {
+            for end in ["2>/dev/null || true", "--wait; test $? -eq 10 && exit 2; exit 0"] {
+                let text = line(&format!("{program} hook run stop --for claude-code {end}"));
+                assert_eq!(claude_hooks().has_own_and_other(&text), Ok((true, true)), "{text}");
+            }
         }
     }
 

@@ -257,7 +257,8 @@ fn s516_what_others_wrote_stays() {
 }
 
 /// S517: an older hook of ours is replaced in its place, also if it calls msgfs by a path. Several of ours become
-/// one. Entries that others added since install stay when ours go.
+/// one. Entries that others added since install stay when ours go, and a command in which more follows a call of ours
+/// is one of others.
 #[test]
 fn s517_ours_are_replaced_in_place() {
     for (harness, name, text) in shared() {
@@ -270,12 +271,15 @@ fn s517_ours_are_replaced_in_place() {
             let handler = json!({"type":"command","command":command});
             if grouped { json!({"hooks":[handler]}) } else { handler }
         };
+        let older = |program: &str, event: &str| {
+            of(&format!("{program} hook run {event} --for {harness} 2>/dev/null || true"))
+        };
         let old = [
             of("echo one"),
-            of("/opt/bin/msgfs hook run session-start --old"),
-            of("echo two; msgfs hook run is in it"),
-            of("msgfs hook run session-start --older"),
-            of("msgfs hook run session-start --oldest"),
+            older("/opt/bin/msgfs", "session-start"),
+            of(&format!("msgfs hook run session-start --for {harness}; /home/anna/mine.sh")),
+            older("msgfs", "prompt"),
+            older("msgfs", "tool"),
         ];
         let mut content = json!({"hooks":{event:old}});
         if !grouped {
@@ -305,7 +309,8 @@ fn s517_ours_are_replaced_in_place() {
     let bed = bed(0);
     let path = file(&bed, ".claude/settings.json");
     let theirs = json!({"type":"command","command":"echo"});
-    let mine = json!({"type":"command","command":"msgfs hook run prompt --old"});
+    let line = "/old/msgfs hook run prompt --for claude-code 2>/dev/null || true";
+    let mine = json!({"type":"command","command":line});
     put(&path, &json!({"hooks":{"UserPromptSubmit":[{"hooks":[theirs, mine]}]}}).to_string());
     install(&bed, "claude-code");
     let group = &value(&path)["hooks"]["UserPromptSubmit"];
@@ -604,7 +609,8 @@ fn s732_what_is_installed_and_old_is_told() {
         renew(&command, true);
         assert!(said().1.contains("are of an older msgfs"), "{}", said().1);
         install(&bed, harness);
-        fs::write(&path, fs::read_to_string(&path).unwrap().replace("|| true", "|| :")).unwrap();
+        let other_event = |text: String| text.replace(" run stop ", " run session-end ");
+        fs::write(&path, other_event(fs::read_to_string(&path).unwrap())).unwrap();
         renew(&command, true);
         install(&bed, harness);
         let gone = bed.path("gone/msgfs").display().to_string();
