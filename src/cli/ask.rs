@@ -131,7 +131,7 @@ fn wait_for_answers(global: &GlobalOptions, args: &Args, key: &str) -> Result<()
                     return if is_complete {
                         Ok(())
                     } else {
-                        Err(describe_missing(args, &last, true))
+                        Err(describe_missing(global, args, &last, true))
                     };
                 }
                 thread::sleep(PAUSE);
@@ -150,7 +150,7 @@ fn wait_for_answers(global: &GlobalOptions, args: &Args, key: &str) -> Result<()
             None if last.is_hopeless() => return Err(describe_refused(&last)),
             None if is_complete => return Ok(()),
             None if left.is_zero() && (!last.paths.is_empty() || stored_by <= Instant::now()) => {
-                return Err(describe_missing(args, &last, false));
+                return Err(describe_missing(global, args, &last, false));
             }
             None => thread::sleep(PAUSE),
         }
@@ -179,15 +179,21 @@ fn make_key() -> Result<String, Failure> {
 
 /// Returns the failure that names those who have not answered, and says how to wait on. `is_gone`: the process that acts
 /// for me did not answer at the end.
-fn describe_missing(args: &Args, last: &AskProgress, is_gone: bool) -> Failure {
+fn describe_missing(
+    global: &GlobalOptions,
+    args: &Args,
+    last: &AskProgress,
+    is_gone: bool,
+) -> Failure {
     let missing = if last.missing.is_empty() { &args.to.0 } else { &last.missing };
+    let msgfs = global.render_command();
     let wait_on = match last.paths.as_slice() {
         [] if is_gone => {
-            "the msgfs that acts for this name does not answer; `msgfs status` tells why".to_owned()
+            format!("the msgfs that acts for this name does not answer; `{msgfs} status` tells why")
         }
-        [] => "it is not in its store yet; `msgfs status` tells why".to_owned(),
+        [] => format!("it is not in its store yet; `{msgfs} status` tells why"),
         paths => {
-            let commands = paths.iter().map(|path| format!("msgfs cat {path}"));
+            let commands = paths.iter().map(|path| format!("{msgfs} cat {path}"));
             format!("wait on with: {}", commands.collect::<Vec<_>>().join("; "))
         }
     };

@@ -5,10 +5,21 @@ use std::path::{Path, PathBuf};
 use msgfs::config::{self, Config, Env, LockHolder, Me, Paths};
 use msgfs::fuse::mountpoint;
 use msgfs::mailbox::MailboxOptions;
+use msgfs::model::quote_shell_word;
 use msgfs::store::{StoreSpec, probe};
 
 use super::failure::Failure;
 use super::{GlobalOptions, output};
+
+impl GlobalOptions {
+    /// Returns the beginning of a command that acts for the same name, with the same configuration.
+    pub(crate) fn render_command(&self) -> String {
+        let me = self.me.as_ref().map(|me| format!(" --me {}", quote_shell_word(me)));
+        let config = self.config.as_ref().map(|path| path.to_string_lossy());
+        let config = config.map(|path| format!(" --config {}", quote_shell_word(&path)));
+        format!("msgfs{}{}", me.unwrap_or_default(), config.unwrap_or_default())
+    }
+}
 
 /// The result of the command line, the environment and the configuration together.
 pub(crate) struct CommandContext {

@@ -135,10 +135,12 @@ pub(crate) fn send_message(global: &GlobalOptions, args: &Args) -> Result<(), Fa
             if matches!(failure, Failure::ServerGone) {
                 return failure;
             }
-            let failure = name_option(&failure.to_string());
+            let msgfs = global.render_command();
+            let reason = name_option(&failure.to_string());
+            let failure = reason.replace("`msgfs send ", &format!("`{msgfs} send "));
             let kept = tree.ls(name).is_ok();
             let note = format!(
-                "\nthe text is kept in {name}; correct it there, or drop it with: msgfs rm {name}"
+                "\nthe text is kept in {name}; correct it there, or drop it with: {msgfs} rm {name}"
             );
             Failure::refused(format!("{failure}{}", if kept { &note } else { "" }))
         })

@@ -161,7 +161,8 @@ fn s92_wait() {
     assert_eq!(bed.mount("bar").ls("inbox"), [r.name(0)]);
 }
 
-/// S388: `send --new` takes the place of the draft that was refused before, with and without a mount.
+/// S388: `send --new` takes the place of the draft that was refused before, with and without a mount. The commands that
+/// a refusal names act for the same name.
 #[test]
 fn s388_send_new_replaces_the_refused_draft() {
     let bed = Bed::new();
@@ -169,7 +170,11 @@ fn s388_send_new_replaces_the_refused_draft() {
     for mounted in [false, true] {
         let m = mounted.then(|| bed.mount("bar"));
         let out = bar(&bed, &["send", "bobb", "hi"], "");
-        assert!(!out.ok() && out.stderr.contains("--new"), "{out:?}");
+        assert!(!out.ok(), "{out:?}");
+        for command in ["`msgfs --me bar send --new bobb TEXT`", "msgfs --me bar rm outbox/bobb\n"]
+        {
+            assert!(out.stderr.contains(command), "{out:?}");
+        }
         assert!(bar(&bed, &["ls", "outbox"], "").stdout.contains("bobb.error"));
         assert!(bar(&bed, &["send", "--new", "bobb", "hi"], "").ok());
         assert_eq!(bar(&bed, &["ls", "outbox"], "").stdout, "");
