@@ -167,7 +167,12 @@ impl FuseAdapter {
 
     /// Returns the attributes of a name in a folder.
     pub fn lookup_attr(&self, who: u32, parent: INodeNo, name: &OsStr) -> Result<Attr, Error> {
-        let (parent, name) = (self.resolve_inode(parent)?, parse_entry_name(name)?);
+        let parent = self.resolve_inode(parent)?;
+        let name = parse_entry_name(name).inspect_err(|error| {
+            if matches!(error, Error::NotFound) {
+                self.tree.note_odd_name(&parent, name);
+            }
+        })?;
         if parent.has(NodeProperty::ShowsUnread)
             && let Some(from) =
                 self.inbox_moves.resolve_move(who, name, || inbox_moves::is_renaming(who))

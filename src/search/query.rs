@@ -69,6 +69,9 @@ pub(super) struct NamePattern {
 /// The reason why a text is no query.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
+    /// The query is not text.
+    #[error("it is not UTF-8")]
+    NotText,
     /// There is no term.
     #[error("there is no word to look for")]
     Empty,

@@ -5,6 +5,7 @@
 //! attachments are nodes of this view, because a folder has one place. `.search` has the progress of the first index:
 //! two numbers. `msgfs search` reads `.hits=N`, which is not listed: the newest N hits as JSON.
 
+use std::ffi::OsStr;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, OnceLock};
 
@@ -160,12 +161,16 @@ impl SearchView {
         if !search::IS_BUILT {
             return Err(Error::Missing("this msgfs was built without search".to_owned()));
         }
-        names::decode_slashes(name).parse().map_err(|error: QueryError| {
-            let (query, reason) = (cut_query(name), error.to_string());
-            *self.last_bad.lock() =
-                Some(BadQuery { query, reason: reason.clone(), time: Timestamp::now() });
-            Error::Missing(reason)
-        })
+        let parsed = names::decode_slashes(name).parse();
+        parsed.map_err(|error| Error::Missing(self.note_bad_query(name, &error)))
+    }
+
+    /// Notes a name that is no query. Returns the reason.
+    fn note_bad_query(&self, name: &str, error: &QueryError) -> String {
+        let (query, reason) = (cut_query(name), error.to_string());
+        *self.last_bad.lock() =
+            Some(BadQuery { query, reason: reason.clone(), time: Timestamp::now() });
+        reason
     }
 
     fn cached_result(&self, tree: &Tree, name: &str, generation: u64) -> Option<Arc<SearchResult>> {
@@ -506,6 +511,15 @@ fn make_report(tree: &Tree, result: &SearchResult, limit: usize) -> SearchReport
 }
 
 impl Tree {
+    /// Notes a name that is not UTF-8 and was looked for in a folder: in `search/` it is a query that cannot be parsed.
+    pub fn note_odd_name(&self, folder: &Node, name: &OsStr) {
+        let is_query = search::IS_BUILT && self.settings.search.is_some();
+        let is_hidden = name.as_encoded_bytes().starts_with(b".");
+        if is_query && !is_hidden && *folder == SearchKey::Top.into() {
+            self.views.search.note_bad_query(&name.to_string_lossy(), &QueryError::NotText);
+        }
+    }
+
     /// Returns the number of messages that are indexed for search now and the number of all messages, while the index
     /// is being made.
     pub fn search_progress(&self) -> Option<(u64, u64)> {

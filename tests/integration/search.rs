@@ -1,7 +1,9 @@
 //! `search/` and `msgfs search`: queries, the files of a result, freshness, damage, kills, and hostile texts.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -234,6 +236,14 @@ fn s941_bad_queries() {
     assert_eq!(m.cat("status.txt"), before, "a dot is no query");
     let _ = fs::metadata(m.path("search/from:"));
     soon("the last one is shown", || m.cat("status.txt").contains("\nlast bad query: from: ("));
+    for (name, shown) in
+        [(&b".caf\xe9"[..], "from: ("), (b"caf\xe9", "caf\u{fffd} (it is not UTF-8)")]
+    {
+        let error = fs::metadata(m.path("search").join(OsStr::from_bytes(name))).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENOENT), "{shown}");
+        let line = format!("\nlast bad query: {shown}");
+        soon("it is shown", || m.cat("status.txt").contains(&line));
+    }
 }
 
 /// S942: a search sees every message that a listing shows, right after it came or was sent.
