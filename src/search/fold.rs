@@ -1,7 +1,8 @@
-//! Words of a text with their case and accents folded, to find the place of a match in a text.
+//! Words of a text with their case and accents folded, for the table of words, and to find the place of a match in a
+//! text.
 //!
-//! The table of words folds by itself and decides what matches. This folding is nearly the same. It serves names, which
-//! are not in the table, and shows where a message matches.
+//! The table of words folds ASCII letters by itself. It divides folded text into words and decides what matches. The
+//! division here is nearly the same. It serves names, which are not in the table, and shows where a message matches.
 
 #[cfg(feature = "search")]
 use std::borrow::Cow;
@@ -14,23 +15,25 @@ use super::query::{SearchQuery, WordPattern};
 /// The largest number of patterns whose place is sought.
 const PATTERNS: usize = 16;
 
-/// Returns a text without accents, as the table of words gets it. The table itself removes only those of Latin letters.
+/// Returns a text folded as far as the table of words does not fold it.
 #[cfg(feature = "search")]
-pub(super) fn drop_accents(text: &str) -> Cow<'_, str> {
-    if text.is_ascii() {
-        return Cow::Borrowed(text);
-    }
-    Cow::Owned(text.nfd().filter(|c| !is_accent(*c)).nfc().collect())
+pub(super) fn fold_for_table(text: &str) -> Cow<'_, str> {
+    if text.is_ascii() { Cow::Borrowed(text) } else { Cow::Owned(fold_text(text)) }
 }
 
-/// Returns a text in small letters without accents.
+/// Returns a text without differences of case and accents.
 pub(super) fn fold_text(text: &str) -> String {
     if text.is_ascii() {
         return text.to_ascii_lowercase();
     }
-    let lower = text.nfd().filter(|c| !is_accent(*c)).flat_map(char::to_lowercase);
-    // The small sigma has another form at the end of a word.
-    lower.filter(|c| !is_accent(*c)).map(|c| if c == 'ς' { 'σ' } else { c }).collect()
+    let folded = text.nfd().filter(|c| !is_accent(*c)).flat_map(fold_case);
+    folded.filter(|c| !is_accent(*c)).nfc().collect()
+}
+
+/// Folds the case of a character. Only the capitals of ß, ſ, ς and of ligatures are those of the letters that they
+/// stand for.
+fn fold_case(c: char) -> impl Iterator<Item = char> {
+    c.to_lowercase().flat_map(char::to_uppercase).flat_map(char::to_lowercase)
 }
 
 /// Returns true if a text has a word.
@@ -156,9 +159,24 @@ mod tests {
     #[test]
     fn case_and_accents_are_folded() {
         assert_eq!(fold_text("ÄÉÎ naïve ΣΊΣΥΦΟΣ"), "aei naive σισυφοσ");
+        assert_eq!(fold_text("Straße STRAẞE ſo ﬁn ŉ ΐ ᾳ"), "strasse strasse so fin ʼn ι α");
         for (query, text) in [("müll", "Der MULL"), ("mull", "der Müll"), ("mu\u{308}ll", "Müll")]
         {
             assert!(find(query, text).is_some(), "{query}");
+        }
+    }
+
+    #[test]
+    fn each_form_of_a_character_is_folded_to_one() {
+        let is_whole = |c: &char| [*c].into_iter().nfc().eq([*c]);
+        for c in ('\u{80}'..='\u{1ffff}').filter(|c| !is_accent(*c) && is_whole(c)) {
+            let folded = fold_text(&c.to_string());
+            assert_eq!(fold_text(&folded), folded, "{c:?}");
+            assert!(!c.is_alphanumeric() || folded.chars().all(is_in_word), "{c:?} {folded}");
+            let forms = [c.to_lowercase().to_string(), c.to_uppercase().to_string()];
+            // The iota below a Greek letter is an accent, but its capital is a letter.
+            let has_iota = [c].into_iter().nfd().any(|c| c == '\u{345}');
+            assert!(has_iota || forms.iter().all(|form| fold_text(form) == folded), "{c:?}");
         }
     }
 

@@ -15,12 +15,12 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Row, params};
 
 use super::documents::SavedDocument;
 use super::error::TableError;
-use super::fold::drop_accents;
+use super::fold::fold_for_table;
 use super::query::{SearchQuery, WordPattern};
 use super::titles::{TitleMark, TitlePrints};
 
 /// The version of the tables.
-const VERSION: i64 = 3;
+const VERSION: i64 = 4;
 
 /// The tables of this version.
 const SCHEMA: &str = "
@@ -35,7 +35,7 @@ const SCHEMA: &str = "
     CREATE TABLE counts(inserted INTEGER NOT NULL, removed INTEGER NOT NULL);
     INSERT INTO counts VALUES(0, 0);
     CREATE TABLE titles(source INTEGER PRIMARY KEY, print INTEGER NOT NULL);
-    PRAGMA user_version = 3;
+    PRAGMA user_version = 4;
 ";
 
 /// The settings of a connection. `mmap_size`, and `journal_mode` at the opening, keep the file from being mapped.
@@ -162,7 +162,7 @@ impl WordTable {
         let mut text = self
             .connection
             .prepare_cached("INSERT INTO texts(rowid, subject, body) VALUES(?1, ?2, ?3)")?;
-        text.execute(params![row, drop_accents(subject), drop_accents(body)])?;
+        text.execute(params![row, fold_for_table(subject), fold_for_table(body)])?;
         self.packed.extend(identity.to_le_bytes());
         self.packed.extend(stamp.to_le_bytes());
         self.counts.inserted = row;
@@ -316,7 +316,7 @@ fn keep_common(mut rows: Vec<u32>, others: &[u32]) -> Vec<u32> {
 fn format_words(words: &WordPattern) -> String {
     let column = if words.in_subject { "subject : " } else { "" };
     let star = if words.is_prefix { " *" } else { "" };
-    format!("({column}\"{}\"{star})", drop_accents(&words.text).replace('"', "\"\""))
+    format!("({column}\"{}\"{star})", fold_for_table(&words.text).replace('"', "\"\""))
 }
 
 fn first_integer(row: &Row<'_>) -> rusqlite::Result<i64> {
@@ -374,6 +374,7 @@ mod tests {
             ("bug", "a long phrase of words"),
             ("line", "foo-bar http://x/y std::vec AND OR NOT NEAR"),
             ("", "ελληνικά ёлка йод 한국어 が"),
+            ("Straße", "ſo viele Ofﬁziere"),
         ]);
         for (query, rows) in [
             ("parser", &[1, 2][..]),
@@ -391,12 +392,15 @@ mod tests {
             ("한국어", &[5]),
             ("が", &[5]),
             ("か", &[]),
+            ("STRASSE", &[6]),
+            ("subject:STRAẞE", &[6]),
+            ("so offiz*", &[6]),
             ("\"long phrase\"", &[3]),
             ("\"phrase long\"", &[]),
             ("\"long phr\"*", &[3]),
             ("bug -parser", &[3]),
-            ("-parser", &[3, 4, 5]),
-            ("-parser -bug", &[4, 5]),
+            ("-parser", &[3, 4, 5, 6]),
+            ("-parser -bug", &[4, 5, 6]),
             ("AND OR", &[4]),
             ("NEAR", &[4]),
             ("foo-bar", &[4]),
@@ -465,7 +469,7 @@ mod tests {
         }
 
         #[test]
-        fn the_place_of_a_match_is_one(text in "[a-zA-ZäÖéñ ,.-]{0,40}", query in "[a-zA-ZäÖéñ]{1,2}\\*?") {
+        fn the_place_of_a_match_is_one(text in "[a-zA-ZäÖéñßſﬁ ,.-]{0,40}", query in "[a-zA-ZäÖéñßſﬁ]{1,2}\\*?") {
             let query: SearchQuery = query.parse().unwrap();
             let finder = super::super::fold::MatchFinder::new(&query);
             let is_found = !table_of(&[("", &text)]).find_rows(&query).unwrap().is_empty();
