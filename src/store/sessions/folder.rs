@@ -51,6 +51,28 @@ pub(super) fn open_dialect<D: SessionDialect>(
     Ok(Box::new(ScannedSessions::<D>::open(dir)?))
 }
 
+/// Returns the lines of one harness below a base folder that are rejected.
+///
+/// # Errors
+/// If the folder cannot be read.
+pub(super) fn list_rejected<D: SessionDialect>(dir: &Path) -> Result<Vec<Rejection>, StoreError> {
+    Ok(scan_folder::<D>(dir)?.1.rejected)
+}
+
+fn scan_folder<D: SessionDialect>(
+    dir: &Path,
+) -> Result<(SessionStore<D>, SessionSink), StoreError> {
+    let store = SessionStore::<D>::open(&StoreSpec {
+        name: D::KIND.to_string(),
+        kind: D::KIND,
+        dir: dir.to_owned(),
+        ..StoreSpec::default()
+    })?;
+    let mut found = SessionSink::default();
+    store.scan(true, &mut found)?;
+    Ok((store, found))
+}
+
 /// The sessions of one harness, after a scan.
 struct ScannedSessions<D: SessionDialect> {
     store: SessionStore<D>,
@@ -59,15 +81,7 @@ struct ScannedSessions<D: SessionDialect> {
 
 impl<D: SessionDialect> ScannedSessions<D> {
     fn open(dir: &Path) -> Result<Self, StoreError> {
-        let store = SessionStore::<D>::open(&StoreSpec {
-            name: D::KIND.to_string(),
-            kind: D::KIND,
-            dir: dir.to_owned(),
-            ..StoreSpec::default()
-        })?;
-        let mut found = SessionSink::default();
-        store.scan(true, &mut found)?;
-        let mut threads = found.threads;
+        let (store, SessionSink { mut threads, .. }) = scan_folder::<D>(dir)?;
         // A thread may have several logs.
         for messages in threads.values_mut() {
             messages.sort_by_key(|(time, _)| *time);
@@ -223,23 +237,25 @@ impl SessionContext {
     }
 }
 
-/// The locations of the messages of each thread.
+/// The locations of the messages of each thread, and the lines that are rejected.
 #[derive(Default)]
 struct SessionSink {
     threads: BTreeMap<String, Vec<(Timestamp, Location)>>,
+    rejected: Vec<Rejection>,
 }
 
 impl ScanSink for SessionSink {
     fn report_batch(
         &mut self,
         found: &mut Vec<FoundMessage<'_>>,
-        _: &mut Vec<Rejection>,
+        rejected: &mut Vec<Rejection>,
     ) -> Vec<(Location, bool)> {
         for message in found.drain(..) {
             let time = message.name_time.unwrap_or(message.time);
             let thread = self.threads.entry(message.thread.into_owned()).or_default();
             thread.push((time, message.at));
         }
+        self.rejected.append(rejected);
         Vec::new()
     }
 
@@ -247,6 +263,7 @@ impl ScanSink for SessionSink {
         for messages in self.threads.values_mut() {
             messages.retain(|(_, at)| !sources.contains(&at.source));
         }
+        self.rejected.retain(|rejected| !sources.contains(&rejected.at.source));
     }
 
     fn end_rescan(&mut self, _: &[u32]) {}

@@ -14,6 +14,7 @@ use super::build::{BuiltMessage, MessageBuilder};
 use super::dialect::SessionDialect;
 use super::facts::{PendingPieces, SessionFacts};
 use super::fold::SessionFold;
+use super::folder;
 use super::line::{LineStep, SessionLine};
 use super::message::SessionRole;
 use super::owners::{SessionShared, hash_line_id};
@@ -27,8 +28,8 @@ use crate::store::engine::lines::table::{LogRowOf, LogSource};
 use crate::store::engine::lines::{LineFormat, LineStore, LogReading, LogShape, NameClass};
 use crate::store::fs::{self, Stamp};
 use crate::store::{
-    AnswerScheme, Facets, FoundMessage, Location, Record, RepeatKind, StoreError, StoreProperties,
-    StoreSpec, confined,
+    AnswerScheme, Facets, FoundMessage, Location, Record, Rejection, RepeatKind, StoreError,
+    StoreProperties, StoreSpec, confined,
 };
 
 /// The role of a person in a session.
@@ -227,6 +228,10 @@ impl<D: SessionDialect> LineFormat for SessionFormat<D> {
 
     fn check_head(_: &str, _: &OwnedFd, _: &mut LineReporter<'_>) -> Option<()> {
         Some(())
+    }
+
+    fn list_rejected(store: &SessionStore<D>) -> Result<Vec<Rejection>, StoreError> {
+        folder::list_rejected::<D>(&store.properties.dir)
     }
 
     /// Checks that a line is one of the format, and names types that are not known.

@@ -15,7 +15,10 @@ use super::scan::is_recently_changed;
 use super::tree::TreeEntry;
 use super::{LineFormat, LineStore, NameClass};
 use crate::model::{SignatureClaim, sanitize_line};
-use crate::store::{ClaimVerifier, StoreError, Violation, ViolationReporter, confined};
+use crate::store::{ClaimVerifier, Rejection, StoreError, Violation, ViolationReporter, confined};
+
+/// The rule that each line has the form of its format.
+const SCHEMA: &str = "schema";
 
 /// A function that reports a violation: line (0: the file), rule, sentence.
 pub type LineReporter<'a> = dyn FnMut(u64, &'static str, String) + 'a;
@@ -152,7 +155,11 @@ impl<F: LineFormat> LineStore<F> {
             let path = file.map_or_else(|| path.join(name), |file| path.join(name).join(file));
             path.strip_prefix(&self.properties.dir).unwrap_or(&path).to_string_lossy().into_owned()
         };
+        let malformed = std::cell::RefCell::new(HashSet::new());
         let say = |file: &str, line: u64, rule: &'static str, detail: String| {
+            if rule == SCHEMA {
+                malformed.borrow_mut().insert((file.to_owned(), line));
+            }
             report.borrow_mut()(Violation { file: file.to_owned(), line, rule, detail });
         };
         self.for_each_log(
@@ -171,7 +178,15 @@ impl<F: LineFormat> LineStore<F> {
                 }
             },
             |root, name, rule, why| say(&file(root, name.as_ref(), None), 0, rule, why.into()),
-        )
+        )?;
+        let malformed = malformed.take();
+        for Rejection { path, line, reason, .. } in F::list_rejected(self)? {
+            let path = file(&self.properties.dir, path.as_ref(), None);
+            if !malformed.contains(&(path.clone(), line)) {
+                say(&path, line, "rejected", reason);
+            }
+        }
+        Ok(())
     }
 
     /// Checks a log and returns its counts. `None` if it is not there.
@@ -226,7 +241,7 @@ impl<F: LineFormat> LineStore<F> {
             LineRun::TooLong(..) => {
                 tally.lines += 1;
                 let text = format!("the line is longer than {} MiB", MAX_LINE >> 20);
-                say(tally.lines, "schema", text);
+                say(tally.lines, SCHEMA, text);
             }
         });
         match read {

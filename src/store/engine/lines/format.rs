@@ -17,7 +17,8 @@ use super::table::{LogRoot, LogRowOf};
 use crate::model::Timestamp;
 use crate::store::engine::Format;
 use crate::store::{
-    FoundMessage, Location, MessageReader, Record, StoreError, StoreProperties, StoreSpec,
+    FoundMessage, Location, MessageReader, Record, Rejection, StoreError, StoreProperties,
+    StoreSpec,
 };
 
 /// The properties that all stores of a format share.
@@ -278,6 +279,14 @@ pub trait LineFormat: Format<LineStore<Self>> {
 
     /// Checks one line, and counts it.
     fn check_line(store: &LineStore<Self>, line: &mut LineCheck<'_, Self>);
+
+    /// Returns the lines that a reader of all logs rejects, where a line alone does not tell.
+    ///
+    /// # Errors
+    /// If the logs cannot be read.
+    fn list_rejected(_store: &LineStore<Self>) -> Result<Vec<Rejection>, StoreError> {
+        Ok(Vec::new())
+    }
 
     /// Checks the counts of a log against the statements of its head.
     fn check_counts(

@@ -314,6 +314,24 @@ fn a_message_with_an_unreadable_time_keeps_its_time() {
 }
 
 #[test]
+fn check_lists_each_rejected_line() {
+    let sessions = Sessions::new();
+    let lines = Transcript::new(A).user("a", "hi").user("", "no id").raw("no JSON\n");
+    let other = Transcript::new(A).user("a", "other").text;
+    sessions.write(A, &(lines.text + &other));
+    let other = Transcript::new(B).user("b", "hi").user("a", "from another session").text;
+    sessions.write(B, &other);
+    let store = sessions.open();
+    let mut found = Vec::new();
+    let verify = &crate::model::verify::find_claim_fault;
+    store.check(verify, &mut |v| found.push((v.file, v.line, v.rule))).unwrap();
+    found.sort();
+    let expected = [(A, 2, "rejected"), (A, 3, "schema"), (A, 4, "rejected"), (B, 2, "rejected")];
+    assert_eq!(found, expected.map(|(session, line, rule)| (log(session), line, rule)));
+    assert_eq!(sessions.book().reasons().len(), found.len());
+}
+
+#[test]
 fn calls_without_a_text_are_a_message_when_the_turn_ends() {
     let sessions = Sessions::new();
     let lines = Transcript::new(A).user("a", "hi").call("b", "m1", "t1").result("c", "t1", "x");
