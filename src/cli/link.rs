@@ -275,7 +275,7 @@ fn request_action(
             "the lines that wait for {name} stay in the log, and the link sends them by itself"
         );
     }
-    // What waits for a link that is switched off or removed can be given up, as long as its store is there.
+    // A person can give up the mail that waits for a link that is switched off or removed, as long as its store is there.
     let is_refused = link.is_left_out && (request == LinkRequest::Retry || link.is_storeless);
     if let (true, LinkState::Stopped { why }) = (is_refused, &link.health.state) {
         refuse!("the link {name} cannot be asked: {why}");

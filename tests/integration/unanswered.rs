@@ -10,7 +10,6 @@ use fuser::{
     BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, INodeNo,
     MountOption, ReplyAttr, ReplyEntry, ReplyStatfs, Request, Session,
 };
-use rustix::process::Signal;
 
 use crate::common::fixtures::three;
 use crate::common::proc::{Running, run_for};
@@ -147,11 +146,7 @@ fn s590_a_stopped_msgfs() {
     let bed = Bed::new();
     let recs = three(&bed);
     let m = bed.mount("bar");
-    let send = |signal| {
-        let pid = rustix::process::Pid::from_raw(m.pid()).unwrap();
-        rustix::process::kill_process(pid, signal).unwrap();
-    };
-    send(Signal::STOP);
+    m.stop();
     let dir = m.dir.to_str().unwrap();
     for (args, code) in [
         (&["doctor"][..], 1),
@@ -168,7 +163,7 @@ fn s590_a_stopped_msgfs() {
             assert!(out.said().contains("does not answer"), "{args:?}: {out:?}");
         }
     }
-    send(Signal::CONT);
+    m.go_on();
     assert_eq!(m.ls("inbox"), [recs[0].name(0), recs[1].name(0), recs[2].name(0)]);
 }
 
@@ -179,11 +174,7 @@ fn s981_a_command_names_the_stopped_msgfs() {
     let bed = Bed::new();
     let recs = three(&bed);
     let m = bed.mount("bar");
-    let send = |signal| {
-        let pid = rustix::process::Pid::from_raw(m.pid()).unwrap();
-        rustix::process::kill_process(pid, signal).unwrap();
-    };
-    send(Signal::STOP);
+    m.stop();
     let acts: [(&[&str], Option<i32>); 4] = [
         (&["inbox"], Some(1)),
         (&["send", "foo", "hi"], Some(1)),
@@ -207,7 +198,7 @@ fn s981_a_command_names_the_stopped_msgfs() {
         }
         assert_eq!(out.stdout.contains("unread: 3"), code == Some(0), "{args:?}: {out:?}");
     }
-    send(Signal::CONT);
+    m.go_on();
     assert_eq!(m.ls("inbox"), [recs[0].name(0), recs[1].name(0), recs[2].name(0)]);
     assert!(m.ls("outbox").is_empty() && m.ls("sent").is_empty());
 }
@@ -226,14 +217,10 @@ fn s1229_stopped_while_a_question_waits() {
     let one = Running::start(command, None).unwrap();
     let notices = || fs::read_to_string(&said).unwrap_or_default();
     soon("it is sent", || notices().contains("sent to foo"));
-    let send = |signal| {
-        let pid = rustix::process::Pid::from_raw(m.pid()).unwrap();
-        rustix::process::kill_process(pid, signal).unwrap();
-    };
-    send(Signal::STOP);
+    m.stop();
     let began = Instant::now();
     let out = one.finish(ENDS_WITHIN).unwrap();
-    send(Signal::CONT);
+    m.go_on();
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     assert_eq!((out.code(), out.stdout.as_str()), (Some(3), ""), "{}", notices());
     assert!(notices().contains("the message"), "{}", notices());

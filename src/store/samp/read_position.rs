@@ -31,19 +31,19 @@ struct KnownPosition {
     bytes: Vec<u8>,
     /// The position in it, unless it is garbage.
     mark: Option<Arc<Watermark>>,
-    written: WriteTime,
+    written: PositionWriteTime,
 }
 
 /// The time at which a position was written.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct WriteTime {
+pub(super) struct PositionWriteTime {
     /// The time of the file, or now if that is later.
     time: Timestamp,
     /// The time of the file in nanoseconds since the epoch; `None` if it is in the future, so that it proves nothing.
     nanos: Option<i128>,
 }
 
-impl WriteTime {
+impl PositionWriteTime {
     fn from_mtime(nanos: i128) -> Self {
         let (now, file) = (Timestamp::now(), Timestamp::from_nanos(nanos));
         Self { time: file.min(now), nanos: (file <= now).then_some(nanos) }
@@ -61,7 +61,7 @@ impl PositionReader {
     /// Returns the position, if there is a file that holds one. Garbage counts as absent, as it does for the reference.
     pub(super) fn read(&self, dir: &Path, me: &str) -> Option<Arc<Watermark>> {
         let file = fs::open_regular(&position_path(dir, me)).ok()?;
-        let written = WriteTime::from_mtime(fs::Stamp::from_file(&file).ok()?.mtime);
+        let written = PositionWriteTime::from_mtime(fs::Stamp::from_file(&file).ok()?.mtime);
         let bytes = fs::read_limited(file, LIMIT).ok()?;
         let mut last = self.last.lock();
         match &*last {
@@ -76,7 +76,7 @@ impl PositionReader {
 
     /// Returns the time at which the position that was read last was written, if the position is later: a sender's
     /// clock was ahead.
-    pub(super) fn write_time_if_ahead(&self) -> Option<WriteTime> {
+    pub(super) fn write_time_if_ahead(&self) -> Option<PositionWriteTime> {
         let last = self.last.lock();
         let KnownPosition { mark, written, .. } = last.as_ref()?;
         mark.as_ref().is_some_and(|mark| mark.time > written.time).then_some(*written)

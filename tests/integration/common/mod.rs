@@ -454,6 +454,32 @@ impl Mount {
         wait_for(PATIENCE, "the daemon ends", || !alive(pid));
     }
 
+    /// Stops the daemon, and waits until all its threads stand. One that still takes a request would not answer it,
+    /// and nobody could end the program that waits for that answer.
+    #[track_caller]
+    pub(crate) fn stop(&self) {
+        self.send(rustix::process::Signal::STOP);
+        wait_for(PATIENCE, "all threads stand", || {
+            let threads = fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap().flatten();
+            let stat = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("stat"));
+            threads
+                .flat_map(stat)
+                .all(|stat| stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T')))
+        });
+    }
+
+    /// Lets a stopped daemon go on.
+    #[track_caller]
+    pub(crate) fn go_on(&self) {
+        self.send(rustix::process::Signal::CONT);
+    }
+
+    #[track_caller]
+    fn send(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_raw(self.pid()).expect("pid");
+        rustix::process::kill_process(pid, signal).expect("the daemon runs");
+    }
+
     /// Kills the daemon with `kill -9`. The next mount clears the dead mount.
     #[track_caller]
     pub(crate) fn kill9(mut self) {

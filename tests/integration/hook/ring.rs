@@ -5,7 +5,6 @@ use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::{SECRET, bed, deliver, hook, payload, ring, says, snapshot};
@@ -404,9 +403,7 @@ fn s507_who_the_mail_is_for() {
 fn s508_nobody_is_kept() {
     let mut bed = bed(0);
     let mount = bed.mount("alice");
-    let daemon = rustix::process::Pid::from_raw(mount.pid()).unwrap();
-    let signal = |signal| rustix::process::kill_process(daemon, signal).unwrap();
-    signal(Signal::STOP);
+    mount.stop();
     let rec = deliver(&bed, "bob", 1);
     let out = ring(&bed, "prompt", "codex", &payload("codex", "prompt"));
     // The store itself hangs.
@@ -415,7 +412,7 @@ fn s508_nobody_is_kept() {
     other["session_id"] = "s2".into();
     let hung = ring(&bed, "prompt", "codex", &other);
     bed.env.pop();
-    signal(Signal::CONT);
+    mount.go_on();
     assert!(hung.ok() && hung.said().is_empty(), "{hung:?}");
     let path = mount.path(format!("inbox/{}.txt", &rec.id[..8]));
     let expected = format!("from bob: {}\"", path.display());
@@ -423,7 +420,7 @@ fn s508_nobody_is_kept() {
     mount.appears(&format!("inbox/{}.txt", &rec.id[..8]));
     assert!(mount.ok(&format!("cat {}", path.display())).contains(SECRET), "it is its name");
     // The folder with the record of rings hangs.
-    signal(Signal::STOP);
+    mount.stop();
     for event in ["prompt", "nonsense"] {
         let line = format!(
             "XDG_RUNTIME_DIR={} exec msgfs hook run {event} --for codex",
@@ -433,7 +430,7 @@ fn s508_nobody_is_kept() {
         let hung = run(hook(&bed, &line), Some(told.as_bytes()));
         assert!(hung.ok() && hung.said().is_empty(), "{hung:?}");
     }
-    signal(Signal::CONT);
+    mount.go_on();
     // Another process keeps the lock.
     deliver(&bed, "bob", 2);
     let lock = fs::File::open(bed.path("run/msgfs/hook/hook.lock")).unwrap();
