@@ -97,7 +97,7 @@ pub struct Journal {
     /// which on they may go.
     ready: BTreeSet<(i64, u64)>,
     waiting: BTreeSet<(i64, u64)>,
-    /// The entries that were refused. What may have arrived all the same is not among them.
+    /// The entries that were refused. Those that may have arrived all the same are not among them.
     refused: BTreeSet<u64>,
     /// The entries that a person gave up while a carrier had them.
     given_up: HashSet<u64>,

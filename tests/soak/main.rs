@@ -34,9 +34,10 @@ use people::{KINDS, PEOPLE, Stores, UNHARMED};
 
 /// The memory that a daemon may take beyond its first figure, in KiB: a fixed part, and a part for each message.
 const GROWTH: (u64, u64) = (16 << 10, 6);
-/// The descriptors that a daemon may have beyond its first figure, and those of the 64 AgentAZAll letters that it
-/// watches for a minute after their status was set, each with its folder (docs/formats/agentazall.md, section 11).
-const DESCRIPTORS: (usize, usize) = (8, 2 * 64 + 8);
+/// The descriptors that a daemon may have beyond its first figure, for files that it opens when it first needs them. And
+/// those of the 64 AgentAZAll letters that it watches for a minute after their status was set, each with its folder
+/// (docs/formats/agentazall.md, section 11).
+const DESCRIPTORS: (usize, usize) = (16, 2 * 64 + 8);
 
 fn given(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
