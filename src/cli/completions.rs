@@ -3,10 +3,10 @@
 use clap::CommandFactory;
 use clap_complete::env::Shells;
 use clap_complete::{CompleteEnv, Shell};
+use msgfs::store::process;
 
 use super::Cli;
 use super::failure::{Failure, refuse};
-use super::output;
 
 /// The variable by which a shell's script asks for completions.
 const ASKED: &str = "MSGFS_COMPLETE";
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     shell
         .write_registration(ASKED, "msgfs", "msgfs", "msgfs", &mut script)
         .map_err(|e| Failure::from_io("the script cannot be made", &e))?;
-    output::write_stdout_bytes(&script).map_err(|e| Failure::from_output_error(&e))
+    process::write_stdout(&script).map_err(|e| Failure::from_output_error(&e))
 }
 
 /// Answers the script of a shell and ends the process, if the script asks.

@@ -31,7 +31,7 @@ pub(crate) fn print_json_line(value: &impl Serialize) -> Result<(), Failure> {
 }
 
 fn write_stdout(text: &str) -> Result<(), Failure> {
-    write_stdout_bytes(text.as_bytes()).map_err(|e| Failure::from_output_error(&e))
+    process::write_stdout(text.as_bytes()).map_err(|e| Failure::from_output_error(&e))
 }
 
 /// Prints a help text or the version, with colours on a terminal.
@@ -40,13 +40,6 @@ pub(crate) fn print_help(help: &clap::Error) -> Result<(), Failure> {
         .and_then(|()| help.print())
         .and_then(|()| io::stdout().flush())
         .map_err(|e| Failure::from_output_error(&e))
-}
-
-/// Writes bytes to standard output at once.
-pub(crate) fn write_stdout_bytes(bytes: &[u8]) -> io::Result<()> {
-    process::check_stdout()?;
-    let mut out = io::stdout().lock();
-    out.write_all(bytes).and_then(|()| out.flush())
 }
 
 /// A writer to standard output that remembers its failure. Routines that write to it report the error as their
@@ -65,7 +58,7 @@ impl StdoutWriter {
 
 impl Write for StdoutWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        write_stdout_bytes(bytes).inspect_err(|e| {
+        process::write_stdout(bytes).inspect_err(|e| {
             self.failed = Some(Failure::from_output_error(e));
         })?;
         Ok(bytes.len())

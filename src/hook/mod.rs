@@ -449,9 +449,7 @@ fn find_mountpoint(glance: &MailboxGlance) -> Option<PathBuf> {
 /// Writes a line at once, or not at all as far as that can be helped.
 fn write_line(to: BellStream, line: &str) -> io::Result<()> {
     match to {
-        BellStream::Out => process::check_stdout()
-            .and_then(|()| io::stdout().write_all(line.as_bytes()))
-            .and_then(|()| io::stdout().flush()),
+        BellStream::Out => process::write_stdout(line.as_bytes()),
         BellStream::Err => io::stderr().write_all(line.as_bytes()),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -85,6 +85,16 @@ pub fn check_stdout() -> io::Result<()> {
         return Err(rustix::io::Errno::BADF.into());
     }
     Ok(())
+}
+
+/// Writes bytes to standard output at once.
+///
+/// # Errors
+/// Those of [`check_stdout`] and of the system.
+pub fn write_stdout(bytes: &[u8]) -> io::Result<()> {
+    check_stdout()?;
+    let mut out = io::stdout().lock();
+    out.write_all(bytes).and_then(|()| out.flush())
 }
 
 /// The size of a large buffer, in bytes.
